@@ -1,0 +1,1 @@
+//! What mcp-restart knows of each agent command line: flags, injection, resume.

@@ -1,0 +1,1 @@
+//! The configuration file of mcp-restart: schema, loading, errors, editing.

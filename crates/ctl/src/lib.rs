@@ -1,0 +1,8 @@
+//! The command line of mcp-restart.
+
+use std::process::ExitCode;
+
+/// Runs the program and gives its exit code.
+pub fn main() -> ExitCode {
+    ExitCode::FAILURE
+}

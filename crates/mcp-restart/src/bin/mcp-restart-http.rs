@@ -1,0 +1,7 @@
+//! `mcp-restart-http`: see the library behind it.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mcp_restart_bridge::main()
+}

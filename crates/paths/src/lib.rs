@@ -1,0 +1,142 @@
+//! The registry of restart paths: every way in which mcp-restart starts, stops or signals a process.
+//!
+//! The functions of `mcp-restart-process` that start or signal demand a [`RestartPath`], so a way that is
+//! not registered here does not compile. A request that comes from outside names its path by id, and an
+//! id that nobody registered is refused ([`RestartPath::from_door`]).
+
+use std::fmt;
+
+/// One registered way of starting, stopping or signalling processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RestartPath {
+    /// `start_agent` over MCP.
+    McpStart,
+    /// `stop_agent` over MCP.
+    McpStop,
+    /// `restart_agent` over MCP.
+    McpRestart,
+    /// `mcp-restartctl start`, and the start that `run` does.
+    CtlStart,
+    /// `mcp-restartctl stop`.
+    CtlStop,
+    /// `mcp-restartctl restart`.
+    CtlRestart,
+    /// `mcp-restartctl down`.
+    CtlDown,
+    /// `mcp-restartctl up`, and the daemon that `run` and `demo` bring up.
+    CtlUp,
+    /// Agents with `autostart` when the daemon starts clean.
+    Autostart,
+    /// SIGTERM or SIGINT to the daemon: it stops every agent and the bridge.
+    DaemonShutdown,
+    /// The daemon starts its bridge, again when the bridge ended, and ends it with itself.
+    BridgeChild,
+    /// An agent ended by itself; its shim ends what it left behind.
+    ExitSweep,
+    /// A shim that never got its launch, or whose start failed, is ended by its daemon.
+    AbandonedShim,
+}
+
+/// An id from outside that names no path of this registry, or none that a request may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownRestartPath {
+    /// The id as it came.
+    pub path_id: String,
+}
+
+impl RestartPath {
+    /// Every path, in the order of the registry.
+    pub const ALL: [Self; 13] = [
+        Self::McpStart,
+        Self::McpStop,
+        Self::McpRestart,
+        Self::CtlStart,
+        Self::CtlStop,
+        Self::CtlRestart,
+        Self::CtlDown,
+        Self::CtlUp,
+        Self::Autostart,
+        Self::DaemonShutdown,
+        Self::BridgeChild,
+        Self::ExitSweep,
+        Self::AbandonedShim,
+    ];
+
+    /// The id that requests, logs and events name this path by.
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::McpStart => "mcp_start_agent",
+            Self::McpStop => "mcp_stop_agent",
+            Self::McpRestart => "mcp_restart_agent",
+            Self::CtlStart => "ctl_start",
+            Self::CtlStop => "ctl_stop",
+            Self::CtlRestart => "ctl_restart",
+            Self::CtlDown => "ctl_down",
+            Self::CtlUp => "ctl_up",
+            Self::Autostart => "autostart",
+            Self::DaemonShutdown => "daemon_shutdown",
+            Self::BridgeChild => "bridge_child",
+            Self::ExitSweep => "exit_sweep",
+            Self::AbandonedShim => "abandoned_shim",
+        }
+    }
+
+    /// Whether a request that comes through the daemon's socket may name this path.
+    pub const fn is_door(self) -> bool {
+        matches!(
+            self,
+            Self::McpStart
+                | Self::McpStop
+                | Self::McpRestart
+                | Self::CtlStart
+                | Self::CtlStop
+                | Self::CtlRestart
+                | Self::CtlDown
+        )
+    }
+
+    /// The path that a request from outside names, if it is registered and open to requests.
+    pub fn from_door(path_id: &str) -> Result<Self, UnknownRestartPath> {
+        Self::ALL
+            .into_iter()
+            .find(|path| path.is_door() && path.id() == path_id)
+            .ok_or_else(|| UnknownRestartPath { path_id: path_id.to_owned() })
+    }
+}
+
+impl fmt::Display for RestartPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+impl fmt::Display for UnknownRestartPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a registered restart path", self.path_id)
+    }
+}
+
+impl std::error::Error for UnknownRestartPath {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_path_has_an_id_of_its_own() {
+        let ids: HashSet<_> = RestartPath::ALL.iter().map(|path| path.id()).collect();
+        assert_eq!(ids.len(), RestartPath::ALL.len());
+    }
+
+    #[test]
+    fn a_path_that_is_no_door_is_refused_from_outside() {
+        for path in RestartPath::ALL {
+            assert_eq!(RestartPath::from_door(path.id()).is_ok(), path.is_door(), "{path}");
+        }
+        assert_eq!(
+            RestartPath::from_door("pkill").unwrap_err().to_string(),
+            "\"pkill\" is not a registered restart path"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! What the daemon tells about an agent.
+
+use crate::codec::{Decode, Encode};
+use crate::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// One agent as every door shows it: MCP, `--json` and the events.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AgentView {
+    /// The unique name from the config.
+    pub name: String,
+    /// The kind of agent CLI: `claude`, `codex`, …, `generic`.
+    pub kind: String,
+    /// Where the agent is in its life.
+    pub state: AgentState,
+    /// The agent's process id while it runs.
+    pub pid: Option<u32>,
+    /// How often this agent was launched; it never goes down.
+    pub generation: u64,
+    /// When the running process was started.
+    pub started_at: Option<Timestamp>,
+    /// Milliseconds since then.
+    pub uptime_ms: Option<u64>,
+    /// Whether it is started with the daemon.
+    pub autostart: bool,
+    /// Whether it runs in a pseudo-terminal that can be attached to.
+    pub tty: bool,
+    /// The conversation it has, where known.
+    pub session_id: Option<String>,
+    /// When this process last reached the MCP endpoint.
+    pub connected_at: Option<Timestamp>,
+    /// The entry on disk is no longer the one that the process was launched with.
+    pub config_changed: bool,
+    /// False for an agent that runs on after its entry was removed.
+    pub listed: bool,
+    /// Where its output goes.
+    pub log_file: String,
+    /// How the last process ended.
+    pub last_exit: Option<LastExit>,
+}
+
+/// Where an agent is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum AgentState {
+    /// Never started, or stopped on request.
+    Stopped,
+    /// Its process lives.
+    Running,
+    /// It was asked to end and its tree is not empty yet.
+    Stopping,
+    /// It ended by itself.
+    Exited,
+    /// It could not be started.
+    Failed,
+}
+
+/// How a process of an agent ended.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LastExit {
+    /// Exit code, if it exited.
+    pub code: Option<i32>,
+    /// Name of the signal that killed it (`SIGTERM`), if one did.
+    pub signal: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: ExitReason,
+    /// Whether SIGKILL was needed.
+    pub forced: bool,
+    /// How many descendants had to be killed after the grace period, or after it ended by itself.
+    pub leftovers: u32,
+}
+
+/// Why a process of an agent ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum ExitReason {
+    /// A stop was requested.
+    Stop,
+    /// A restart was requested.
+    Restart,
+    /// By itself.
+    Exited,
+    /// It never ran: the program could not be executed.
+    SpawnFailed,
+    /// The daemon was shut down.
+    Shutdown,
+    /// Its launch was rolled back.
+    RolledBack,
+    /// Its shim died, or the machine did; nobody saw how it ended.
+    Lost,
+}
+
+/// What a restart does with the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Resume {
+    /// Resume exactly the conversation that the agent had.
+    Same,
+    /// Start a new one.
+    Fresh,
+}

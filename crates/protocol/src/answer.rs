@@ -1,0 +1,301 @@
+//! What the daemon answers.
+
+use crate::agent::{AgentView, LastExit};
+use crate::codec::{Decode, Encode};
+use crate::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One message of the daemon; `id` is that of the request it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ServerFrame {
+    /// The id from the `ClientFrame`.
+    pub id: u64,
+    /// The message.
+    pub body: ServerBody,
+}
+
+/// What a [`ServerFrame`] says.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum ServerBody {
+    /// The one answer to a request.
+    Answer(Answer),
+    /// The one answer to a request that was refused or failed.
+    Failed(Failure),
+    /// One of many messages to a subscriber.
+    Event(Event),
+}
+
+/// The answer to a request that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Answer {
+    /// To `List`.
+    Agents(Vec<AgentView>),
+    /// To `Status`.
+    Status(Box<ServerStatus>),
+    /// To `Start` and `Stop`.
+    Agent(AgentAnswer),
+    /// To `Restart`.
+    Restarted(Box<RestartAnswer>),
+    /// To `Handoff`.
+    Handoff(Box<Handoff>),
+    /// To `Logs`.
+    Logs(LogLines),
+    /// To `Terminal`.
+    Terminal(Terminal),
+    /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.
+    McpConfig(McpConfig),
+    /// To `Delivered`.
+    Done,
+}
+
+/// See [`Answer::Agent`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AgentAnswer {
+    /// The agent after the operation.
+    pub agent: AgentView,
+    /// Set when the caller stopped itself: the stop waits until this number was reported delivered.
+    #[serde(skip)]
+    pub delivery: Option<u64>,
+}
+
+/// See [`Answer::Restarted`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RestartAnswer {
+    /// The restart will happen whatever becomes of the caller; when the caller is not the target, it has.
+    pub accepted: bool,
+    /// The number that the new process has or will have.
+    pub generation: u64,
+    /// The agent, after the restart or, for a caller that restarts itself, before it.
+    pub agent: AgentView,
+    /// The process that was replaced.
+    pub previous: Option<Previous>,
+    /// Names of the fields in which the new launch differs from the old one.
+    pub config_diff: Vec<String>,
+    /// Whether the new launch did not live and the last good one was started instead.
+    pub rolled_back: bool,
+    /// The answer of an earlier request with the same `requestId`, repeated.
+    pub replayed: bool,
+    /// When that earlier request was accepted.
+    pub replayed_at: Option<Timestamp>,
+    /// Set when the caller restarted itself: the stop waits until this number was reported delivered.
+    #[serde(skip)]
+    pub delivery: Option<u64>,
+}
+
+/// The process that a restart replaced.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Previous {
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended; not known yet to a caller that restarts itself.
+    pub exit: Option<LastExit>,
+}
+
+/// The daemon itself.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ServerStatus {
+    /// Version of the running daemon.
+    pub version: String,
+    /// Its process id.
+    pub pid: u32,
+    /// The MCP endpoint, once it listens.
+    pub url: Option<String>,
+    /// Milliseconds since the daemon started.
+    pub uptime_ms: u64,
+    /// The config file that it serves.
+    pub config_file: String,
+    /// Why that file cannot be used at present; the last good one is in force.
+    pub config_error: Option<String>,
+    /// Its state dir.
+    pub state_dir: String,
+    /// Why the running programs are not those on disk, with the remedy.
+    pub stale: Option<String>,
+    /// Fields whose change waits for the next start of the daemon.
+    pub pending_config: Vec<String>,
+    /// The agents of the config.
+    pub agents: Vec<AgentView>,
+    /// Agents that run on after their entry was removed.
+    pub unlisted: Vec<AgentView>,
+    /// Who the daemon takes the caller for.
+    pub caller: Caller,
+}
+
+/// Who asked for something.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", tag = "type")]
+pub enum Caller {
+    /// Whoever holds the operator token.
+    Operator,
+    /// A process of the daemon's user, or root's.
+    LocalUser {
+        /// Its process id, where known.
+        pid: Option<u32>,
+    },
+    /// An agent, or a process below it.
+    Agent {
+        /// The agent's name.
+        name: String,
+    },
+    /// The daemon itself, when it starts agents by `autostart`.
+    Supervisor,
+}
+
+/// What one incarnation left for the next.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Handoff {
+    /// The agent that it is for.
+    pub agent: String,
+    /// The generation that it is for.
+    pub generation: u64,
+    /// When the restart was accepted.
+    pub at: Timestamp,
+    /// The notes, in the order in which they came: more than one when restarts were joined.
+    pub notes: Vec<Note>,
+    /// Names of the fields in which this launch differs from the one before.
+    pub config_diff: Vec<String>,
+    /// The caller's id of the request, if it gave one.
+    pub request_id: Option<String>,
+    /// Whether this process runs the last good launch because a newer one did not live.
+    pub rolled_back: bool,
+    /// When the agent itself first read this.
+    pub read_at: Option<Timestamp>,
+}
+
+/// One request of a restart, in a [`Handoff`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Note {
+    /// Who asked for the restart.
+    pub from: Caller,
+    /// What they wrote, if anything.
+    pub text: Option<String>,
+}
+
+/// The newest lines of a log.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LogLines {
+    /// The lines, oldest first, without escape sequences.
+    pub lines: Vec<String>,
+    /// Whether fewer came than were asked for, since they would have been too long.
+    pub truncated: bool,
+}
+
+/// Where to attach to an agent's terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct Terminal {
+    /// Path of the shim's socket.
+    pub socket: String,
+    /// The generation that this shim holds.
+    pub generation: u64,
+}
+
+/// See [`Answer::McpConfig`].
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct McpConfig {
+    /// Path of the generated file.
+    pub file: String,
+    /// Its content.
+    pub content: String,
+}
+
+/// A change of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// Goes up by one with every change that this daemon publishes.
+    pub revision: u64,
+    /// The agent after the change.
+    pub agent: AgentView,
+}
+
+/// Why a request was refused or failed.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The kind of failure.
+    pub code: ErrorCode,
+    /// What happened, a sentence for a person.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+
+    /// The same failure with a remedy.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The kinds of failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// No agent of that name.
+    UnknownAgent,
+    /// Start of an agent that runs.
+    AlreadyRunning,
+    /// Stop of an agent that does not run.
+    NotRunning,
+    /// The config file cannot be used.
+    ConfigInvalid,
+    /// The program could not be executed.
+    SpawnFailed,
+    /// The new process ended within its `settleMs`.
+    ExitedEarly,
+    /// Processes are left that could not be ended.
+    StopIncomplete,
+    /// A later request took precedence.
+    Superseded,
+    /// The launch was rolled back before and has not changed since.
+    LaunchKnownBad,
+    /// The caller may not do that, or is not known.
+    NotAllowed,
+    /// The agent restarted itself too often.
+    TooManyRestarts,
+    /// A broad kill was attempted and the operator has not cleared it.
+    Contaminated,
+    /// The program on disk is not the one that runs.
+    StaleDaemon,
+    /// The request names no registered restart path.
+    UnknownRestartPath,
+    /// The daemon is shutting down.
+    ShuttingDown,
+    /// The daemon cannot be reached.
+    DaemonUnavailable,
+    /// An argument is missing or wrong.
+    InvalidArgument,
+    /// A fault of mcp-restart.
+    Internal,
+}

@@ -1,0 +1,1 @@
+//! The small per-agent parent process that owns the agent, its output and its exit status.

@@ -1,0 +1,1 @@
+//! The state machine of one supervised agent: decisions only, no sockets, no files.
