@@ -45,7 +45,7 @@ pub enum Answer {
     Terminal(Terminal),
     /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.
     McpConfig(McpConfig),
-    /// To `Delivered`.
+    /// To `Delivered` and `Authenticate`.
     Done,
 }
 

@@ -95,6 +95,9 @@ pub enum Request {
     /// Every change of an agent from now on, as `Event` frames with this request's id, the present state
     /// of each agent first.
     Subscribe,
+    /// Whether the caller is let in at all: the bridge asks this before it looks at what a caller sent.
+    /// Answer: `Done`, or a failure `NotAllowed` for a wrong token, or for a missing one where one is needed.
+    Authenticate,
     /// The last byte of an answer that carried this delivery number was written to its caller.
     Delivered {
         /// The number from `RestartAnswer::delivery` or `Answer::Agent`'s.
