@@ -1,1 +1,26 @@
-//! The state machine of one supervised agent: decisions only, no sockets, no files.
+//! The life of one supervised agent, as decisions only: no clock, no sockets, no files, no await.
+//!
+//! ```text
+//!              start, restart            Started
+//!   Stopped ───────────────► Starting ───────────► Running ──── Exited ───► Exited
+//!   Exited                      │                     │ stop, restart, shutdown
+//!   Failed                      │ SpawnFailed         │ (its own: answered first, then a delay)
+//!     ▲                         ▼                     ▼
+//!     │                       Failed               Stopping { then }
+//!     │                                               │ Exited
+//!     └───────── then: Stay ──────────────────────────┤
+//!                            Starting ◄── then: Start ┘
+//! ```
+//!
+//! [`Machine::handle`] takes an event and gives the effects to carry out, in their order. What happens after a stop is
+//! data in the stopping state: a restart that comes during a stop only edits it. Each request has a
+//! [`Ticket`] and gets exactly one [`Outcome`].
+
+mod event;
+mod machine;
+
+pub use event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
+pub use machine::Machine;
+
+#[cfg(test)]
+mod laws;

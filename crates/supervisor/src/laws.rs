@@ -1,0 +1,353 @@
+//! The laws of the machine, over random sequences of events in a world that plays the shims.
+
+use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
+use mcp_restart_protocol::agent::{AgentState, ExitReason};
+use mcp_restart_protocol::shim::ShimExit;
+use mcp_restart_protocol::timestamp::Timestamp;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const STOP: StopPlan =
+    StopPlan { signal: 15, grace: Duration::from_secs(10), own_delay: Duration::from_millis(500) };
+const SETTLE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone)]
+enum Move {
+    Start(Mode),
+    Restart(Mode),
+    Stop(Mode),
+    Shutdown,
+    Hurry,
+    Deliver,
+    ShimStarts,
+    ShimFails,
+    TreeEnds,
+    ProcessEndsByItself,
+    ShimDies,
+    StopIncomplete,
+    OldNews,
+    TimePasses(u64),
+}
+
+/// Everything around the machine: the one shim that can hold the lock, the requests and the clock.
+struct World {
+    machine: Machine<u64>,
+    now: Instant,
+    next_ticket: u64,
+    /// How each request was answered so far.
+    answers: BTreeMap<Ticket, Option<Outcome>>,
+    last_own: Option<Ticket>,
+    /// Launches that were asked for and have neither failed nor ended.
+    living: Vec<(u64, bool)>,
+    stop_asked: bool,
+    closing: bool,
+    highest: u64,
+    launched: Vec<u64>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            machine: Machine::new(AgentState::Stopped, 0, None),
+            now: Instant::now(),
+            next_ticket: 0,
+            answers: BTreeMap::new(),
+            last_own: None,
+            living: Vec::new(),
+            stop_asked: false,
+            closing: false,
+            highest: 0,
+            launched: Vec::new(),
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        self.answers.insert(Ticket(self.next_ticket), None);
+        Ticket(self.next_ticket)
+    }
+
+    fn ask(&mut self, mode: Mode) -> Ask<u64> {
+        let ticket = self.ticket();
+        if mode == Mode::Own {
+            self.last_own = Some(ticket);
+        }
+        Ask { ticket, plan: Plan { launch: ticket.0, settle: SETTLE }, stop: STOP, mode }
+    }
+
+    fn feed(&mut self, event: Event<u64>) {
+        let effects = self.machine.handle(event, self.now);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+        self.check();
+    }
+
+    fn carry_out(&mut self, effect: Effect<u64>) {
+        match effect {
+            Effect::Launch { generation, launch } => {
+                assert!(!self.closing, "launched after shutdown began");
+                assert!(self.living.is_empty(), "launched {generation} beside {:?}", self.living);
+                assert!(generation > self.highest, "generation {generation} after {}", self.highest);
+                self.highest = generation;
+                self.living.push((generation, false));
+                self.launched.push(launch);
+                self.stop_asked = false;
+            }
+            Effect::StopTree { generation, .. } => {
+                assert_eq!(self.living.first().map(|(living, _)| *living), Some(generation));
+                self.stop_asked = true;
+            }
+            Effect::Abandon { generation } => self.living.retain(|(living, _)| *living != generation),
+            Effect::Answer(ticket, outcome) => {
+                let slot = self.answers.get_mut(&ticket).expect("an answer to a request that was made");
+                assert!(slot.is_none(), "{ticket:?} answered twice: {slot:?}, {outcome:?}");
+                *slot = Some(outcome);
+            }
+            Effect::Prepare { generation } => assert!(generation == self.highest + 1),
+        }
+    }
+
+    fn check(&self) {
+        let waiting = self.answers.values().any(Option::is_none);
+        if waiting || self.machine.state() == AgentState::Stopping && self.machine.deadline().is_some() {
+            assert!(
+                self.machine.deadline().is_some(),
+                "somebody waits and nothing is due: {:?}",
+                self.machine
+            );
+        }
+        assert_eq!(self.machine.generation(), self.highest);
+        assert!(self.machine.process().is_none_or(|(_, generation, _)| generation == self.highest));
+    }
+
+    /// What the shim of the living launch may truthfully say at this moment.
+    fn step(&mut self, step: &Move) {
+        let generation = self.highest;
+        let living = self.living.first().copied();
+        match (step, living) {
+            (Move::Start(mode), _) => {
+                let ask = self.ask(*mode);
+                self.feed(Event::Start(ask));
+            }
+            (Move::Restart(mode), _) => {
+                let ask = self.ask(*mode);
+                self.feed(Event::Restart(ask));
+            }
+            (Move::Stop(mode), _) => {
+                let ask = self.ask(*mode);
+                self.feed(Event::Stop(StopAsk { ticket: ask.ticket, stop: STOP, mode: *mode }));
+            }
+            (Move::Shutdown, _) => {
+                self.closing = true;
+                self.feed(Event::Shutdown(STOP));
+            }
+            (Move::Hurry, _) => self.feed(Event::Hurry),
+            (Move::Deliver, _) => {
+                if let Some(ticket) = self.last_own {
+                    self.feed(Event::Delivered(ticket));
+                }
+            }
+            (Move::ShimStarts, Some((_, false))) => {
+                self.living = vec![(generation, true)];
+                self.feed(Event::Started { generation, pid: 100, at: Timestamp(1) });
+            }
+            (Move::ShimFails, Some((_, false))) => {
+                self.living.clear();
+                self.feed(Event::SpawnFailed { generation, at: Timestamp(1), why: "no".into() });
+            }
+            (Move::TreeEnds, Some((_, true))) if self.stop_asked => self.end(generation, false),
+            (Move::ProcessEndsByItself, Some((_, true))) => self.end(generation, true),
+            (Move::ShimDies, Some(_)) => {
+                self.living.clear();
+                self.feed(Event::Lost { generation, at: Timestamp(2) });
+            }
+            (Move::StopIncomplete, Some((_, true))) if self.stop_asked => {
+                self.feed(Event::StopIncomplete { generation, left: "7 (sh), uninterruptible".into() });
+            }
+            (Move::OldNews, _) if generation > 1 => {
+                self.feed(Event::Exited { generation: generation - 1, exit: exit(true) });
+            }
+            (Move::TimePasses(millis), _) => {
+                self.now += Duration::from_millis(*millis);
+                self.feed(Event::Tick);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, generation: u64, by_itself: bool) {
+        self.living.clear();
+        self.feed(Event::Exited { generation, exit: exit(by_itself) });
+    }
+
+    /// Lets the world play fair until nothing is due any more.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            self.step(&Move::ShimStarts);
+            self.step(&Move::TreeEnds);
+            self.step(&Move::TimePasses(1_500));
+        }
+    }
+}
+
+fn exit(by_itself: bool) -> ShimExit {
+    ShimExit { code: Some(0), signal: None, at: Timestamp(2), by_itself, forced: false, leftovers: 0 }
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    let mode = prop_oneof![Just(Mode::Wait), Just(Mode::NoWait), Just(Mode::Own)];
+    prop_oneof![
+        2 => mode.clone().prop_map(Move::Start),
+        4 => mode.clone().prop_map(Move::Restart),
+        3 => mode.prop_map(Move::Stop),
+        1 => Just(Move::Hurry),
+        2 => Just(Move::Deliver),
+        6 => Just(Move::ShimStarts),
+        1 => Just(Move::ShimFails),
+        4 => Just(Move::TreeEnds),
+        1 => Just(Move::ProcessEndsByItself),
+        1 => Just(Move::ShimDies),
+        1 => Just(Move::StopIncomplete),
+        1 => Just(Move::OldNews),
+        3 => (1_u64..30_000).prop_map(Move::TimePasses),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// The assertions in `World` are the laws: at most one process, exactly one answer, generations
+    /// that never go down, a deadline whenever somebody waits, nothing launched after shutdown began.
+    #[test]
+    fn the_laws_hold_in_every_order_of_events(moves in proptest::collection::vec(any_move(), 1..60), shutdown in any::<bool>()) {
+        let mut world = World::new();
+        for step in &moves {
+            world.step(step);
+        }
+        if shutdown {
+            world.step(&Move::Shutdown);
+        }
+        world.settle();
+        let unanswered: Vec<_> = world.answers.iter().filter(|(_, outcome)| outcome.is_none()).collect();
+        prop_assert!(unanswered.is_empty(), "{unanswered:?} never answered: {:?}", world.machine);
+        if shutdown {
+            prop_assert!(world.machine.is_idle(), "{:?}", world.machine);
+        }
+    }
+}
+
+fn running() -> World {
+    let mut world = World::new();
+    world.step(&Move::Start(Mode::Wait));
+    world.step(&Move::ShimStarts);
+    world.step(&Move::TimePasses(200));
+    assert_eq!(world.answers[&Ticket(1)], Some(Outcome::Started));
+    world
+}
+
+#[test]
+fn two_restarts_are_one_and_use_the_newest_launch() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Wait));
+    world.step(&Move::Restart(Mode::Wait));
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimStarts);
+    world.step(&Move::TimePasses(200));
+    assert_eq!(world.launched, [1, 3]);
+    for ticket in [2, 3] {
+        assert!(matches!(world.answers[&Ticket(ticket)], Some(Outcome::Restarted { previous: Some(_) })));
+    }
+}
+
+#[test]
+fn a_stop_during_a_restart_wins() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Wait));
+    world.step(&Move::Stop(Mode::Wait));
+    assert_eq!(world.answers[&Ticket(2)], Some(Outcome::Superseded));
+    world.step(&Move::TreeEnds);
+    assert_eq!(world.answers[&Ticket(3)], Some(Outcome::Stopped));
+    assert_eq!(world.machine.state(), AgentState::Stopped);
+    assert_eq!(world.launched, [1]);
+}
+
+#[test]
+fn a_start_during_a_stop_follows_it() {
+    let mut world = running();
+    world.step(&Move::Stop(Mode::Wait));
+    world.step(&Move::Start(Mode::Wait));
+    world.step(&Move::TreeEnds);
+    assert_eq!(world.answers[&Ticket(2)], Some(Outcome::Stopped));
+    world.step(&Move::ShimStarts);
+    world.step(&Move::TimePasses(200));
+    assert_eq!(world.answers[&Ticket(3)], Some(Outcome::Started));
+}
+
+#[test]
+fn a_process_that_restarts_itself_is_answered_first_and_stopped_after_the_delay() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Own));
+    let accepted = Outcome::Accepted { generation: 2, previous_pid: Some(100), awaits_delivery: true };
+    assert_eq!(world.answers[&Ticket(2)], Some(accepted));
+    world.step(&Move::TimePasses(900));
+    assert!(!world.stop_asked, "stopped before the delivery");
+    world.step(&Move::Deliver);
+    world.step(&Move::TimePasses(499));
+    assert!(!world.stop_asked, "stopped before the delay had passed");
+    world.step(&Move::TimePasses(1));
+    assert!(world.stop_asked);
+}
+
+#[test]
+fn an_answer_that_is_never_delivered_counts_as_delivered_after_a_second() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Own));
+    world.step(&Move::TimePasses(1_499));
+    assert!(!world.stop_asked);
+    world.step(&Move::TimePasses(1));
+    assert!(world.stop_asked);
+}
+
+#[test]
+fn a_process_that_ends_before_its_own_stop_is_started_all_the_same() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Own));
+    world.step(&Move::ProcessEndsByItself);
+    assert_eq!(world.launched, [1, 2]);
+    assert_eq!(world.machine.last_exit().map(|exit| exit.reason), Some(ExitReason::Restart));
+}
+
+#[test]
+fn a_process_that_ends_while_it_settles_makes_the_start_an_error() {
+    let mut world = World::new();
+    world.step(&Move::Start(Mode::Wait));
+    world.step(&Move::ShimStarts);
+    world.step(&Move::ProcessEndsByItself);
+    assert!(matches!(world.answers[&Ticket(1)], Some(Outcome::ExitedEarly(_))));
+    assert_eq!(world.machine.state(), AgentState::Exited);
+}
+
+#[test]
+fn nothing_is_started_beside_what_could_not_be_ended() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Wait));
+    world.step(&Move::StopIncomplete);
+    assert!(matches!(world.answers[&Ticket(2)], Some(Outcome::StopIncomplete(_))));
+    world.step(&Move::TreeEnds);
+    assert_eq!(world.launched, [1]);
+    assert_eq!(world.machine.state(), AgentState::Stopped);
+}
+
+#[test]
+fn a_stop_right_after_a_start_is_not_lost() {
+    let mut world = World::new();
+    world.step(&Move::Start(Mode::Wait));
+    world.step(&Move::Stop(Mode::Wait));
+    world.step(&Move::ShimStarts);
+    assert!(world.stop_asked);
+    world.step(&Move::TreeEnds);
+    assert_eq!(world.answers[&Ticket(1)], Some(Outcome::Superseded));
+    assert_eq!(world.answers[&Ticket(2)], Some(Outcome::Stopped));
+}
