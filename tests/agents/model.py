@@ -1,0 +1,158 @@
+"""A stand-in for the model behind Claude Code: just enough of the Anthropic messages API, on loopback.
+
+What it does is written in the prompt. Each `CALL tool {json}` is one tool call, in that order; a tool is named by the
+end of its name. When all of them have their results, or when no prompt has any, it ends its turn.
+"""
+
+import json
+import queue
+import re
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+CALL = re.compile(r"\bCALL (\w+) (?=\{)")
+
+
+@dataclass
+class Turn:
+    """One request to the model, and what it answered."""
+
+    model: str
+    tools: list[str]
+    said: str = ""
+    called: str | None = None
+    results: list[str] = field(default_factory=list)
+
+
+class StandInModel:
+    """Serves on a free port of its own while the `with` block runs.
+
+    `turns` has a Turn for each request. Nothing is answered before `awake` is set.
+    """
+
+    def __enter__(self):
+        self.turns = queue.Queue()
+        self.awake = threading.Event()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Messages)
+        self.server.model = self
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.awake.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Messages(BaseHTTPRequestHandler):
+    """The endpoints that Claude Code asks for; everything else is not found."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path = self.path.split("?")[0]
+        if path == "/v1/messages":
+            turn, block = decide(body)
+            self.server.model.turns.put(turn)
+            self.server.model.awake.wait()
+            (self.stream if body.get("stream") else self.answer)(message(body["model"], block))
+        elif path == "/v1/messages/count_tokens":
+            self.answer({"input_tokens": 10})
+        else:
+            self.missing()
+
+    def do_GET(self):
+        self.missing()
+
+    do_HEAD = do_GET
+
+    def answer(self, value, status=200):
+        text = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    def missing(self):
+        self.answer({"type": "error", "error": {"type": "not_found_error", "message": "not found"}}, 404)
+
+    def stream(self, whole):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for event in events(whole):
+            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+def decide(body):
+    """What comes next in the script of the newest prompt that has one."""
+    turn = Turn(body["model"], [tool["name"] for tool in body.get("tools", [])])
+    script = []
+    # Messages of the client itself may follow a tool's result, so the script is not always in the last one.
+    for sender, block in reversed([pair for sent in body["messages"] for pair in blocks(sent)]):
+        if sender != "user":
+            continue
+        if block["type"] == "tool_result":
+            turn.results.insert(0, flat(block.get("content")))
+        script = calls(block.get("text", ""))
+        if script:
+            break
+    if len(turn.results) < len(script):
+        ending, arguments = script[len(turn.results)]
+        turn.called = next((name for name in turn.tools if name.endswith(ending)), None)
+        if turn.called:
+            return turn, {"type": "tool_use", "id": f"toolu_{id(turn):x}", "name": turn.called, "input": arguments}
+        turn.said = f"There is no tool {ending}."
+    else:
+        turn.said = "Done."
+    return turn, {"type": "text", "text": turn.said}
+
+
+def calls(text):
+    """The calls that a prompt asks for: ends of tools' names, and arguments."""
+    return [(call[1], json.JSONDecoder().raw_decode(text, call.end())[0]) for call in CALL.finditer(text)]
+
+
+def blocks(sent):
+    content = sent["content"]
+    content = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [(sent["role"], block) for block in content]
+
+
+def flat(content):
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content or [])
+
+
+def message(model, block):
+    stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    return {"id": f"msg_{id(block):x}", "type": "message", "role": "assistant", "model": model, "content": [block],
+            "stop_reason": stop, "stop_sequence": None, "usage": usage}  # fmt: skip
+
+
+def events(whole):
+    """A message as the events of a stream."""
+    [block] = whole["content"]
+    if block["type"] == "tool_use":
+        empty = block | {"input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    else:
+        empty = block | {"text": ""}
+        delta = {"type": "text_delta", "text": block["text"]}
+    yield {"type": "message_start", "message": whole | {"content": [], "stop_reason": None}}
+    yield {"type": "content_block_start", "index": 0, "content_block": empty}
+    yield {"type": "content_block_delta", "index": 0, "delta": delta}
+    yield {"type": "content_block_stop", "index": 0}
+    yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
+           "usage": whole["usage"]}  # fmt: skip
+    yield {"type": "message_stop"}
