@@ -35,6 +35,8 @@ pub enum RestartPath {
     ExitSweep,
     /// A shim that never got its launch, or whose start failed, is ended by its daemon.
     AbandonedShim,
+    /// SIGTERM or SIGINT to a shim: it ends its agent's tree before itself.
+    ShimSignalled,
 }
 
 /// An id from outside that names no path of this registry, or none that a request may take.
@@ -46,7 +48,7 @@ pub struct UnknownRestartPath {
 
 impl RestartPath {
     /// Every path, in the order of the registry.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::McpStart,
         Self::McpStop,
         Self::McpRestart,
@@ -60,6 +62,7 @@ impl RestartPath {
         Self::BridgeChild,
         Self::ExitSweep,
         Self::AbandonedShim,
+        Self::ShimSignalled,
     ];
 
     /// The id that requests, logs and events name this path by.
@@ -78,6 +81,7 @@ impl RestartPath {
             Self::BridgeChild => "bridge_child",
             Self::ExitSweep => "exit_sweep",
             Self::AbandonedShim => "abandoned_shim",
+            Self::ShimSignalled => "shim_signalled",
         }
     }
 
@@ -95,11 +99,19 @@ impl RestartPath {
         )
     }
 
-    /// The path that a request from outside names, if it is registered and open to requests.
-    pub fn from_door(path_id: &str) -> Result<Self, UnknownRestartPath> {
+    /// The path that a component of ours names, a door or not, if it is registered.
+    pub fn from_id(path_id: &str) -> Result<Self, UnknownRestartPath> {
         Self::ALL
             .into_iter()
-            .find(|path| path.is_door() && path.id() == path_id)
+            .find(|path| path.id() == path_id)
+            .ok_or_else(|| UnknownRestartPath { path_id: path_id.to_owned() })
+    }
+
+    /// The path that a request from outside names, if it is registered and open to requests.
+    pub fn from_door(path_id: &str) -> Result<Self, UnknownRestartPath> {
+        Self::from_id(path_id)
+            .ok()
+            .filter(|path| path.is_door())
             .ok_or_else(|| UnknownRestartPath { path_id: path_id.to_owned() })
     }
 }

@@ -3,7 +3,8 @@
 //! A shim outlives its daemon, so this protocol is frozen per [`SHIM_PROTOCOL`] number. A daemon that
 //! started the shim speaks over the socket pair that the shim has as descriptor 0; a later daemon and
 //! attached clients connect to `run/<id>.sock`. Both sides send a [`ShimHello`] first on either. A shim has one
-//! daemon at a time: the newest connection that sent [`ToShim::Describe`].
+//! daemon at a time: who started it, or the newest connection that sent [`ToShim::Describe`]. It alone may
+//! send `Stop` and `Acknowledge`.
 
 use crate::codec::{Decode, Encode};
 use crate::timestamp::Timestamp;
@@ -12,6 +13,9 @@ use crate::timestamp::Timestamp;
 pub const SHIM_PROTOCOL: u32 = 1;
 /// How many bytes a hello has.
 pub const SHIM_HELLO_LEN: usize = 16;
+/// The longest frame that a shim takes over its socket, in bytes: keys go in pieces. A `Launch`, over
+/// descriptor 0, may be as long as any frame.
+pub const SHIM_FRAME_MAX: usize = 64 * 1024;
 
 const MAGIC: [u8; 8] = *b"MCPRSHIM";
 
@@ -46,8 +50,10 @@ impl ShimHello {
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum ToShim {
     /// Start the agent. Taken once, and only over descriptor 0. Answer: `Started` or `SpawnFailed`.
+    /// The paths of this protocol number are those that its shims know.
     Launch(Box<ShimLaunch>),
-    /// Say how things are; the sender is the shim's daemon from now on. Answer: `Facts`.
+    /// Say how things are; the sender is the shim's daemon from now on. Answer: `Facts`, then what was
+    /// told to an earlier daemon and still holds (`StopIncomplete`, `Exited`).
     Describe,
     /// End the whole tree: the signal, the grace period, SIGKILL. A later `Stop` can only shorten the
     /// grace period that is left. Answer: `Exited`, or `StopIncomplete` and an `Exited` when it is done.
@@ -140,7 +146,8 @@ pub enum FromShim {
     },
     /// The agent ended and nothing of its tree is left. Repeated to each daemon until acknowledged.
     Exited(ShimExit),
-    /// Five seconds after SIGKILL these still live.
+    /// Five seconds after SIGKILL these still live; or all that is left belongs to another user, which
+    /// is not waited for: then `Exited` follows at once.
     StopIncomplete {
         /// The processes.
         left: Vec<Leftover>,
@@ -149,6 +156,12 @@ pub enum FromShim {
     Output(Vec<u8>),
     /// The agent of an attached client has ended, or has no terminal: nothing more comes.
     Detached {
+        /// Why, for a person.
+        reason: String,
+    },
+    /// What was asked is not done: an unknown restart path, a second launch, an acknowledgement of
+    /// nothing, a stop by somebody who is not the daemon.
+    Refused {
         /// Why, for a person.
         reason: String,
     },
@@ -192,7 +205,8 @@ pub struct ShimExit {
     pub by_itself: bool,
     /// Whether SIGKILL was needed.
     pub forced: bool,
-    /// How many descendants had to be killed.
+    /// How many descendants had to be killed after the grace period; after it ended by itself, how many
+    /// had to be told to end.
     pub leftovers: u32,
 }
 

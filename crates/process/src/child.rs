@@ -1,0 +1,138 @@
+//! The daemon's own children: shims and the bridge.
+
+use crate::launch::{self, Launch, Role};
+use crate::signal::Signal;
+use mcp_restart_paths::RestartPath;
+use nix::errno::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A program to start. It gets no descriptor but those named here.
+#[derive(Debug)]
+pub struct Spawn {
+    /// An absolute path.
+    pub program: PathBuf,
+    /// What the program is told that it is called; the path if `None`.
+    pub arg0: Option<OsString>,
+    /// The arguments after that.
+    pub args: Vec<OsString>,
+    /// The whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Descriptor 0; `/dev/null` if `None`.
+    pub stdin: Option<OwnedFd>,
+    /// Descriptors 1 and 2; `/dev/null` if `None`.
+    pub output: Option<OwnedFd>,
+    /// Become 3, 4, … and are announced by `LISTEN_FDS` and `LISTEN_PID`. Without any, the start takes
+    /// the fast way that copies no page table.
+    pub inherited: Vec<OwnedFd>,
+}
+
+/// A child of this process.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    exit: Option<Exit>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(Signal),
+}
+
+/// Starts a program, which is a child of this process until [`Child::try_wait`] tells its end.
+pub fn spawn(path: RestartPath, spawn: Spawn) -> io::Result<Child> {
+    let pid =
+        if spawn.inherited.is_empty() { spawn_fast(spawn)? } else { spawn_with_listeners(path, &spawn)? };
+    Ok(Child { pid, exit: None })
+}
+
+/// The program that this process runs. It can be started also after it was replaced on disk.
+pub fn own_executable() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
+impl Child {
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// How it ended, if it has ended; never waits. The answer stays.
+    pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
+        if self.exit.is_none() {
+            self.exit = wait_without_blocking(self.pid.cast_signed())?.map(|(_, exit)| exit);
+        }
+        Ok(self.exit)
+    }
+
+    /// Sends a signal. To a child that has ended it is an error (`ESRCH`) once [`Child::try_wait`] told
+    /// so, and does nothing before.
+    pub fn signal(&self, _path: RestartPath, signal: Signal) -> io::Result<()> {
+        if self.exit.is_some() {
+            return Err(Errno::ESRCH.into());
+        }
+        // SAFETY: kill takes two numbers and touches no memory. The number is this child's until it is
+        // waited for, which nobody else does.
+        Errno::result(unsafe { libc::kill(self.pid.cast_signed(), signal.number()) })?;
+        Ok(())
+    }
+}
+
+/// The exit of the child with this number, or of any (-1), if one has ended.
+pub(crate) fn wait_without_blocking(pid: i32) -> io::Result<Option<(u32, Exit)>> {
+    let mut status = 0;
+    // SAFETY: the call writes one int, which outlives it.
+    let pid = Errno::result(unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) })?;
+    // nix's WaitStatus knows no realtime signals: it loses the child that one of them killed.
+    let exit = if libc::WIFSIGNALED(status) {
+        Signal::from_number(libc::WTERMSIG(status)).map(Exit::Signal)
+    } else {
+        Some(Exit::Code(libc::WEXITSTATUS(status)))
+    };
+    Ok(exit.filter(|_| pid > 0).map(|exit| (pid.cast_unsigned(), exit)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the place to which the ban sends everybody else")]
+fn spawn_fast(spawn: Spawn) -> io::Result<u32> {
+    let mut command = Command::new(&spawn.program);
+    if let Some(arg0) = &spawn.arg0 {
+        command.arg0(arg0);
+    }
+    let errors = spawn.output.as_ref().map(OwnedFd::try_clone).transpose()?;
+    let stdio = |descriptor: Option<OwnedFd>| descriptor.map_or_else(Stdio::null, Stdio::from);
+    command.args(&spawn.args).env_clear().envs(spawn.environment);
+    command.stdin(stdio(spawn.stdin)).stdout(stdio(spawn.output)).stderr(stdio(errors));
+    Ok(command.spawn()?.id())
+}
+
+fn spawn_with_listeners(path: RestartPath, spawn: &Spawn) -> io::Result<u32> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    let or_null = |descriptor: &'_ Option<OwnedFd>| -> io::Result<OwnedFd> {
+        descriptor.as_ref().map_or_else(|| null.as_fd(), OwnedFd::as_fd).try_clone_to_owned()
+    };
+    let (stdin, output) = (or_null(&spawn.stdin)?, or_null(&spawn.output)?);
+    let mut descriptors = vec![stdin.as_fd(), output.as_fd(), output.as_fd()];
+    descriptors.extend(spawn.inherited.iter().map(OwnedFd::as_fd));
+    let called = spawn.arg0.clone().unwrap_or_else(|| spawn.program.clone().into_os_string());
+    let argv: Vec<OsString> = std::iter::once(called).chain(spawn.args.iter().cloned()).collect();
+    let launch = Launch {
+        program: &spawn.program,
+        argv: &argv,
+        environment: &spawn.environment,
+        cwd: None,
+        descriptors: &descriptors as &[BorrowedFd<'_>],
+        role: Role::Listener,
+    };
+    let forked = launch::fork(path, &launch)?;
+    let pid = forked.pid();
+    forked.wait_for_exec()?;
+    Ok(pid)
+}

@@ -1,0 +1,62 @@
+//! Descriptors that are passed to another process over a Unix socket.
+
+use nix::cmsg_space;
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Sends bytes and, with the first of them, a duplicate of a descriptor. Returns how many bytes were
+/// taken; `WouldBlock` as any send.
+pub fn send_with_descriptor(
+    socket: &impl AsFd,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+) -> io::Result<usize> {
+    let descriptors = [descriptor.as_raw_fd()];
+    let message = [ControlMessage::ScmRights(&descriptors)];
+    let socket = socket.as_fd().as_raw_fd();
+    Ok(sendmsg::<()>(socket, &[IoSlice::new(bytes)], &message, MsgFlags::MSG_NOSIGNAL, None)?)
+}
+
+/// Receives bytes and the descriptor that came with them, if one did; it closes itself on exec.
+/// Zero bytes are the end of the stream.
+pub fn receive_with_descriptor(
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = cmsg_space!(RawFd);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let socket = socket.as_fd().as_raw_fd();
+    let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let mut received = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = part {
+            // SAFETY: the kernel has just made these descriptors for us; nobody else owns them.
+            received.extend(descriptors.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }));
+        }
+    }
+    Ok((message.bytes, received.into_iter().next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_descriptor_arrives_with_its_bytes() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = UnixStream::pair().unwrap();
+        assert_eq!(send_with_descriptor(&ours, b"hello", writer.as_fd()).unwrap(), 5);
+        drop(writer);
+        let mut buffer = [0; 16];
+        let (read, descriptor) = receive_with_descriptor(&theirs, &mut buffer).unwrap();
+        assert_eq!(buffer.get(..read), Some(&b"hello"[..]));
+        // The passed duplicate is the last one: once it is closed, the reader is at the end.
+        drop(descriptor.unwrap());
+        assert_eq!(reader.read(&mut buffer).unwrap(), 0);
+        drop(ours);
+        assert!(matches!(receive_with_descriptor(&theirs, &mut buffer), Ok((0, None))));
+    }
+}

@@ -1,0 +1,88 @@
+//! Files that are replaced as a whole, and logs that never block who writes them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Replaces a file: readers see the old bytes or the new ones, never a part. Mode 0600.
+///
+/// One process writes a path at a time. Nothing is synced: it survives a crash of ours, and on the usual
+/// file systems one of the machine too.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = draft_of(path)?;
+    let result =
+        create(&draft).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&draft, path));
+    if result.is_err() {
+        // The draft may not exist; the first fault is the one to tell.
+        let _ = fs::remove_file(&draft);
+    }
+    result
+}
+
+/// Opens a file to which output is appended, and makes it (0600) if it is not there.
+///
+/// A symbolic link is refused (`ELOOP`). What is not a regular file (a pipe, a device) answers
+/// `WouldBlock` instead of making the writer wait.
+pub fn open_log(path: &Path) -> io::Result<File> {
+    // Also for reading: a pipe that nobody reads can be opened like this, and the last byte be seen.
+    OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+fn draft_of(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut draft = std::ffi::OsString::from(".");
+    draft.push(name);
+    draft.push(format!(".{}.draft", std::process::id()));
+    Ok(path.with_file_name(draft))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_and_no_draft_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        write_atomically(&path, b"first").unwrap();
+        write_atomically(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_replacement_that_fails_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in-the-way");
+        fs::create_dir(&path).unwrap();
+        write_atomically(&path, b"bytes").unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_log_that_is_a_symbolic_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("log");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert_eq!(open_log(&link).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    }
+}

@@ -1,0 +1,387 @@
+//! Starting a program by fork and exec, in steps that can be told apart when one fails.
+//!
+//! ```text
+//!  parent                                     child
+//!  block signals, fork ──────────────────────► own session, terminal
+//!  restore signals                            descriptors 0, 1, 2 …; the rest closes on exec
+//!  (time for other work)                      dispositions, then mask, to their defaults
+//!  wait_for_exec: read the pipe ◄── a step and errno, or the end of file that exec makes
+//! ```
+//!
+//! Between fork and exec the child calls nothing that is not async-signal-safe: whatever it needs was
+//! allocated before.
+
+use mcp_restart_paths::RestartPath;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::ptr;
+
+/// A program to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// An absolute path.
+    pub program: &'a Path,
+    /// The arguments, the program's name included.
+    pub argv: &'a [OsString],
+    /// The whole environment.
+    pub environment: &'a [(OsString, OsString)],
+    /// Where it runs; where this process does if `None`.
+    pub cwd: Option<&'a Path>,
+    /// Become 0, 1, 2 and so on. The program gets no other.
+    pub descriptors: &'a [BorrowedFd<'a>],
+    /// What else it gets.
+    pub role: Role,
+}
+
+/// What a program is started as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The leader of a session of its own, which dies with this process.
+    Agent {
+        /// Descriptor 0 becomes the session's controlling terminal.
+        terminal: bool,
+    },
+    /// A server that finds its listening sockets, the descriptors from 3 on, by `LISTEN_FDS` and
+    /// `LISTEN_PID`.
+    Listener,
+}
+
+/// A child that is on its way to its program.
+#[derive(Debug)]
+#[must_use = "whether the program was executed is only known after `wait_for_exec`"]
+pub struct Forked {
+    pid: u32,
+    report: File,
+    program: OsString,
+    cwd: OsString,
+}
+
+/// Why a program could not be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchError {
+    step: String,
+    errno: i32,
+}
+
+/// Forks; the child goes on to execute the program.
+pub fn fork(_path: RestartPath, launch: &Launch<'_>) -> Result<Forked, LaunchError> {
+    let prepare = |error: io::Error| LaunchError::new("prepare the start".to_owned(), &error);
+    let mut plan = Plan::new(launch).map_err(prepare)?;
+    let parent = nix::unistd::getpid().as_raw();
+    // A handler of ours must not run in the child.
+    let mut before = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))
+        .map_err(|errno| prepare(errno.into()))?;
+    // SAFETY: the child runs `Plan::carry_out` alone, which allocates nothing, takes no lock, and ends in
+    // exec or _exit.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        plan.carry_out(parent);
+    }
+    let forked = Errno::result(pid).map_err(|errno| LaunchError::new("fork".to_owned(), &errno.into()));
+    // The mask is one that this process had: it is valid.
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    Ok(Forked {
+        pid: forked?.cast_unsigned(),
+        report: plan.report,
+        program: launch.program.as_os_str().to_owned(),
+        cwd: launch.cwd.map_or_else(OsString::new, |cwd| cwd.as_os_str().to_owned()),
+    })
+}
+
+impl Forked {
+    /// The child's process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Waits until the program was executed. If it could not be, the child has ended and is to be reaped
+    /// as any other.
+    pub fn wait_for_exec(mut self) -> Result<(), LaunchError> {
+        let mut report = [0; REPORT_LEN];
+        match self.report.read_exact(&mut report) {
+            // The end of file: exec has closed the other end, or the child was killed on its way, which
+            // its exit status will tell.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) => Err(LaunchError::new("read the child's report".to_owned(), &error)),
+            Ok(()) => Err(self.explain(report)),
+        }
+    }
+
+    fn explain(&self, report: [u8; REPORT_LEN]) -> LaunchError {
+        let [step, errno @ ..] = report;
+        let errno = i32::from_le_bytes(errno);
+        let step = match step {
+            SESSION => "start a session".to_owned(),
+            TERMINAL => "take the terminal".to_owned(),
+            DESCRIPTORS => "set up the descriptors".to_owned(),
+            DIRECTORY => format!("enter the folder {}", self.cwd.display()),
+            _ => {
+                format!("execute {}{}", self.program.display(), exec_detail(Path::new(&self.program), errno))
+            }
+        };
+        LaunchError { step, errno }
+    }
+}
+
+impl LaunchError {
+    fn new(step: String, error: &io::Error) -> Self {
+        Self { step, errno: error.raw_os_error().unwrap_or(libc::EINVAL) }
+    }
+
+    /// What was tried, for a person: `execute /usr/bin/x`.
+    pub fn step(&self) -> &str {
+        &self.step
+    }
+
+    /// The system's error number.
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, io::Error::from_raw_os_error(self.errno))
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+impl From<LaunchError> for io::Error {
+    fn from(error: LaunchError) -> Self {
+        Self::new(Self::from_raw_os_error(error.errno).kind(), error)
+    }
+}
+
+/// Makes every descriptor from `first` on close itself on exec.
+pub(crate) fn close_on_exec_from(first: RawFd) {
+    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+    // SAFETY: close_range takes three numbers; with this flag it closes nothing.
+    let done = unsafe {
+        libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC)
+    };
+    if done != 0 {
+        // A kernel before 5.11. Whatever is open is far below this number.
+        for descriptor in first..65_536 {
+            // SAFETY: it sets a flag of a descriptor, or fails for one that is not open.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+}
+
+pub(crate) fn close_from(first: RawFd) {
+    // SAFETY: it takes three numbers. The caller owns no descriptor from `first` on.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, 0) };
+    if done != 0 {
+        // A kernel before 5.9.
+        for descriptor in first..65_536 {
+            // SAFETY: as above; for one that is not open it fails.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// A step, then the error number.
+const REPORT_LEN: usize = 5;
+const SESSION: u8 = 1;
+const TERMINAL: u8 = 2;
+const DESCRIPTORS: u8 = 3;
+const DIRECTORY: u8 = 4;
+const EXECUTE: u8 = 5;
+
+const LISTEN_PID: &[u8] = b"LISTEN_PID=";
+
+/// Everything that the child needs, allocated.
+struct Plan {
+    program: CString,
+    /// Owns what `argv_pointers` points to.
+    _argv: Vec<CString>,
+    argv_pointers: Vec<*const libc::c_char>,
+    /// Owns what `environment_pointers` points to.
+    _environment: Vec<CString>,
+    environment_pointers: Vec<*const libc::c_char>,
+    /// `LISTEN_PID=` and room for a number and a zero; empty unless wanted.
+    listen_pid: Vec<u8>,
+    cwd: Option<CString>,
+    /// All beyond the numbers that they are to become, so that none is overwritten before its turn.
+    descriptors: Vec<OwnedFd>,
+    role: Role,
+    report: File,
+    report_writer: OwnedFd,
+}
+
+impl Plan {
+    fn new(launch: &Launch<'_>) -> io::Result<Self> {
+        let taken = i32::try_from(launch.descriptors.len()).map_err(io::Error::other)?.max(3);
+        let descriptors = launch.descriptors.iter().map(|descriptor| duplicate_beyond(*descriptor, taken));
+        let descriptors = descriptors.collect::<io::Result<Vec<_>>>()?;
+        let (report, report_writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        let report_writer = duplicate_beyond(std::os::fd::AsFd::as_fd(&report_writer), taken)?;
+
+        let argv = launch.argv.iter().map(|arg| c_string(arg)).collect::<io::Result<Vec<_>>>()?;
+        let mut environment = launch.environment.iter().map(variable).collect::<io::Result<Vec<_>>>()?;
+        let mut listen_pid = Vec::new();
+        if launch.role == Role::Listener {
+            let count = launch.descriptors.len().saturating_sub(3);
+            environment.push(c_string(OsStr::new(&format!("LISTEN_FDS={count}")))?);
+            listen_pid = [LISTEN_PID, &[0; 11]].concat();
+        }
+        let mut environment_pointers: Vec<_> = environment.iter().map(|text| text.as_ptr()).collect();
+        if !listen_pid.is_empty() {
+            environment_pointers.push(listen_pid.as_ptr().cast());
+        }
+        environment_pointers.push(ptr::null());
+        Ok(Self {
+            program: c_string(launch.program.as_os_str())?,
+            argv_pointers: argv.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect(),
+            _argv: argv,
+            environment_pointers,
+            _environment: environment,
+            listen_pid,
+            cwd: launch.cwd.map(|cwd| c_string(cwd.as_os_str())).transpose()?,
+            descriptors,
+            role: launch.role,
+            report: report.into(),
+            report_writer,
+        })
+    }
+
+    /// What the child does. Only system calls from here on, and no allocation.
+    fn carry_out(&mut self, parent: libc::pid_t) -> ! {
+        let step = self.steps(parent);
+        let errno = Errno::last_raw().to_le_bytes();
+        let mut report = [step; REPORT_LEN];
+        report.iter_mut().skip(1).zip(errno).for_each(|(to, from)| *to = from);
+        // SAFETY: the buffer has the length that is given.
+        unsafe { libc::write(self.report_writer.as_raw_fd(), report.as_ptr().cast(), REPORT_LEN) };
+        // SAFETY: _exit runs nothing of this process's.
+        unsafe { libc::_exit(127) }
+    }
+
+    /// Returns the step that failed; `errno` tells why.
+    fn steps(&mut self, parent: libc::pid_t) -> u8 {
+        if let Role::Agent { .. } = self.role {
+            // SAFETY: no arguments.
+            if unsafe { libc::setsid() } < 0 {
+                return SESSION;
+            }
+            // SAFETY: the request takes one number.
+            if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+                return SESSION;
+            }
+            // SAFETY: no arguments.
+            if unsafe { libc::getppid() } != parent {
+                // The parent died before it could be said that this is to die with it.
+                // SAFETY: _exit runs nothing of this process's.
+                unsafe { libc::_exit(127) }
+            }
+        }
+        for (number, descriptor) in (0..).zip(&self.descriptors) {
+            // SAFETY: both are numbers; the copy does not close itself on exec.
+            if unsafe { libc::dup2(descriptor.as_raw_fd(), number) } < 0 {
+                return DESCRIPTORS;
+            }
+        }
+        close_on_exec_from(i32::try_from(self.descriptors.len()).unwrap_or(3));
+        if self.role == (Role::Agent { terminal: true }) {
+            // SAFETY: the request takes a number; 0: not from another session that has it.
+            if unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
+                return TERMINAL;
+            }
+        }
+        if let Some(cwd) = &self.cwd {
+            // SAFETY: the text ends with a zero.
+            if unsafe { libc::chdir(cwd.as_ptr()) } < 0 {
+                return DIRECTORY;
+            }
+        }
+        self.fill_in_listen_pid();
+        default_signals();
+        // SAFETY: the text and both lists end with a zero, and what they point to is alive.
+        unsafe {
+            libc::execve(
+                self.program.as_ptr(),
+                self.argv_pointers.as_ptr(),
+                self.environment_pointers.as_ptr(),
+            )
+        };
+        EXECUTE
+    }
+
+    /// The child's own number, which nobody knows before the fork.
+    fn fill_in_listen_pid(&mut self) {
+        let room = self.listen_pid.get_mut(LISTEN_PID.len()..).unwrap_or_default();
+        // SAFETY: no arguments.
+        let mut rest = unsafe { libc::getpid() };
+        let mut digits = [0_u8; 10];
+        let mut count = 0;
+        for digit in &mut digits {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+            count += 1;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        let digits = digits.iter().take(count).rev();
+        room.iter_mut().zip(digits).for_each(|(to, from)| *to = *from);
+    }
+}
+
+fn default_signals() {
+    for number in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default disposition runs no code of ours; the system refuses what it keeps.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    // SAFETY: a zeroed set is one that sigemptyset may fill.
+    let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set outlives the call.
+    unsafe { libc::sigemptyset(&raw mut none) };
+    // SAFETY: the set outlives the call; the old one is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut()) };
+}
+
+/// What `execve` leaves unsaid: that it is the interpreter that is missing, or that it is a folder.
+fn exec_detail(program: &Path, errno: i32) -> String {
+    if errno == libc::EACCES && program.is_dir() {
+        return ", which is a folder".to_owned();
+    }
+    if errno == libc::ENOENT && program.exists() {
+        return match interpreter(program) {
+            Some(interpreter) => format!(", whose interpreter {interpreter} does not exist"),
+            None => ", whose loader does not exist".to_owned(),
+        };
+    }
+    String::new()
+}
+
+fn interpreter(program: &Path) -> Option<String> {
+    // The kernel reads no more of a first line.
+    let mut head = Vec::new();
+    File::open(program).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    Some(String::from_utf8_lossy(line).split_whitespace().next()?.to_owned())
+}
+
+fn duplicate_beyond(descriptor: BorrowedFd<'_>, beyond: RawFd) -> io::Result<OwnedFd> {
+    let duplicate = fcntl(descriptor, FcntlArg::F_DUPFD_CLOEXEC(beyond))?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
+}
+
+fn variable((name, value): &(OsString, OsString)) -> io::Result<CString> {
+    c_string(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| Errno::EINVAL.into())
+}

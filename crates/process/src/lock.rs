@@ -1,0 +1,161 @@
+//! Lock files: one holder at a time, and everybody can read who it is.
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A child that is just being started holds copies of our descriptors for a moment, so a lock that its
+/// holder has released may still be taken.
+const LINGERING: Duration = Duration::from_millis(20);
+/// For so long a waiter only yields: the lock changes hands within it during a restart.
+const BRISK: Duration = Duration::from_micros(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// A lock that is held until this is dropped. The file stays: unlinking it would let two hold "it".
+#[derive(Debug)]
+pub struct LockFile {
+    _file: Flock<File>,
+}
+
+/// Why a lock was not taken.
+#[derive(Debug)]
+pub enum LockError {
+    /// Somebody holds it.
+    Held {
+        /// The process id that the holder wrote down, if it can be read.
+        holder: Option<u32>,
+    },
+    /// The file could not be opened, locked or written.
+    Io(io::Error),
+}
+
+impl LockFile {
+    /// Takes the lock, or says who holds it; waits some milliseconds at most.
+    pub fn try_acquire(path: &Path) -> Result<Self, LockError> {
+        Self::acquire(path, LINGERING)
+    }
+
+    /// Takes the lock as soon as its holder gives it up, if that happens within `patience`.
+    pub fn acquire(path: &Path, patience: Duration) -> Result<Self, LockError> {
+        let begin = Instant::now();
+        let mut file = open(path).map_err(LockError::Io)?;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(locked) => return Self::sign(locked).map_err(LockError::Io),
+                Err((file, Errno::EWOULDBLOCK)) => file,
+                Err((_, errno)) => return Err(LockError::Io(errno.into())),
+            };
+            let waited = begin.elapsed();
+            if waited >= patience {
+                return Err(LockError::Held { holder: read_holder(path) });
+            }
+            if waited < BRISK {
+                thread::yield_now();
+            } else {
+                thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// Who holds this lock now, if anybody does.
+    pub fn holder(path: &Path) -> Option<u32> {
+        // Without O_CREAT: asking must not make a lock file.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Err((_, Errno::EWOULDBLOCK)) => read_holder(path),
+            _ => None,
+        }
+    }
+
+    fn sign(mut file: Flock<File>) -> io::Result<Self> {
+        file.set_len(0)?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+fn read_holder(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { holder: Some(pid) } => write!(f, "process {pid} holds the lock"),
+            Self::Held { holder: None } => f.write_str("another process holds the lock"),
+            Self::Io(_) => f.write_str("the lock file cannot be used"),
+        }
+    }
+}
+
+impl std::error::Error for LockError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Held { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_lock_has_one_holder_who_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.lock");
+        let lock = LockFile::try_acquire(&path).unwrap();
+        let own = std::process::id();
+        match LockFile::try_acquire(&path) {
+            Err(LockError::Held { holder }) => assert_eq!(holder, Some(own)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(LockFile::holder(&path), Some(own));
+        drop(lock);
+        assert_eq!(LockFile::holder(&path), None);
+        LockFile::try_acquire(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_waiter_gets_the_lock_when_it_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.lock");
+        let lock = LockFile::try_acquire(&path).unwrap();
+        let waiter = thread::spawn({
+            let path = path.clone();
+            move || LockFile::acquire(&path, Duration::from_secs(10)).map(drop)
+        });
+        drop(lock);
+        waiter.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn asking_for_the_holder_makes_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.lock");
+        assert_eq!(LockFile::holder(&path), None);
+        assert!(!path.exists());
+    }
+}

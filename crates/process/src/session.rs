@@ -1,0 +1,132 @@
+//! What a shim does to itself, and how it learns what became of its descendants.
+
+use crate::child::{self, Exit};
+use crate::signal::Signal;
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Leaves the session of whoever started this process, so that their terminal and group are not ours.
+pub fn start_session() -> io::Result<()> {
+    match nix::unistd::setsid() {
+        // EPERM: it already leads a group, so somebody gave it one of its own.
+        Ok(_) | Err(Errno::EPERM) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Makes every orphan below this process its child.
+pub fn become_subreaper() -> io::Result<()> {
+    Ok(prctl::set_child_subreaper(true)?)
+}
+
+/// Sets the name that `ps` and `pkill` know this process by, at most 15 bytes of it.
+pub fn set_name(name: &CStr) -> io::Result<()> {
+    Ok(prctl::set_name(name)?)
+}
+
+/// Makes every descriptor from 3 on close itself on exec, those too that somebody left open for us.
+pub fn close_inherited_on_exec() {
+    crate::launch::close_on_exec_from(3);
+}
+
+/// Gives up what a daemon must not keep of whoever started it: every descriptor from 3 on, and blocked
+/// signals. To be called before the process opens anything itself.
+pub fn forget_inherited() -> io::Result<()> {
+    crate::launch::close_from(3);
+    Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?)
+}
+
+/// The signals of this process, read from a descriptor.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: SignalFd,
+}
+
+/// Faults of the program itself, job control, and what does nothing by default.
+const LEFT_ALONE: [i32; 16] = [
+    libc::SIGKILL,
+    libc::SIGSTOP,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGABRT,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGURG,
+    libc::SIGWINCH,
+];
+
+impl Signals {
+    /// From now on these signals come only here, every other that somebody could send to end the process
+    /// is ignored, and what was inherited (signals ignored or blocked) holds no more.
+    pub fn take(signals: &[Signal]) -> io::Result<Self> {
+        let mut mask = SigSet::empty();
+        for number in 1..=libc::SIGRTMAX() {
+            if signals.iter().any(|signal| signal.number() == number) {
+                set_disposition(number, libc::SIG_DFL);
+                mask.add(number.try_into()?);
+            } else if !LEFT_ALONE.contains(&number) {
+                set_disposition(number, libc::SIG_IGN);
+            }
+        }
+        let descriptor = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        Ok(Self { descriptor })
+    }
+
+    /// The next signal that has come, if one has.
+    pub fn next(&self) -> Option<Signal> {
+        let info = self.descriptor.read_signal().ok()??;
+        Signal::from_number(info.ssi_signo.cast_signed())
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// What [`reap`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaped {
+    /// This child ended.
+    Ended {
+        /// Its process id; from now on it may be somebody else's.
+        pid: u32,
+        /// How.
+        exit: Exit,
+    },
+    /// No other child has ended.
+    OthersLive,
+    /// There is no child. For a subreaper: there is no descendant.
+    NoChild,
+}
+
+/// Takes the exit status of one child, whichever ended. Only for a program that waits for its children
+/// nowhere else.
+pub fn reap() -> Reaped {
+    match child::wait_without_blocking(-1) {
+        Ok(Some((pid, exit))) => Reaped::Ended { pid, exit },
+        Ok(None) => Reaped::OthersLive,
+        // ECHILD; the arguments are ours, so nothing else can come.
+        Err(_) => Reaped::NoChild,
+    }
+}
+
+fn set_disposition(number: i32, disposition: libc::sighandler_t) {
+    // SAFETY: the dispositions used are the two that run no code of ours. The system refuses the few
+    // numbers that it keeps for itself, which is as well.
+    unsafe { libc::signal(number, disposition) };
+}
