@@ -1,0 +1,298 @@
+//! One HTTP request: what is refused here, what the daemon says to its sender, what rmcp gets to see.
+//!
+//! ```text
+//!  target, Host, Origin ─403─► path ─404─► method ─405─► content type ─415─► bearer token ─401─►
+//!      body ─408, 413─► JSON-RPC ─400─► rmcp ─► tool ─► daemon ─► answer
+//! ```
+//!
+//! The daemon judges every call, with the call itself. Before rmcp parses anything of a caller the daemon
+//! is asked whether it lets that caller in at all; the answer holds for the rest of the connection, so
+//! that a call on a kept-alive connection costs one round trip to the daemon, not two. While the daemon is
+//! away everybody gets the answers that need none: what the tools are, and that it is away.
+
+use crate::delivery::{AfterCall, AnswerBody, Duty, Handed};
+use crate::doors::{self, Claim, Doors, Foreign};
+use crate::envelope::{self, INTERNAL_ERROR, INVALID_REQUEST, Id, Wrong};
+use crate::link::Daemon;
+use crate::server::{Incoming, Server};
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
+use hyper::body::Body;
+use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use mcp_restart_protocol::request::{self, Credential};
+use rmcp::transport::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::StreamableHttpService;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// Where the MCP endpoint is.
+const MCP_PATH: &str = "/mcp";
+const HEALTH_PATH: &str = "/healthz";
+const BODY_MAX: usize = 1024 * 1024;
+const BODY_DEADLINE: Duration = Duration::from_secs(10);
+const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// What all connections share.
+pub(crate) struct Endpoint {
+    doors: Doors,
+    daemon: Daemon,
+    mcp: StreamableHttpService<Server, NeverSessionManager>,
+    admissions: RandomState,
+}
+
+/// One connection; requests on it come one after the other.
+pub(crate) struct Connection {
+    endpoint: Arc<Endpoint>,
+    peer: SocketAddr,
+    local: SocketAddr,
+    handed: Handed,
+    /// Hash of the daemon session and the token for which the daemon let this connection in last.
+    admitted: AtomicU64,
+    /// Held until the last request of this connection was answered, also when the client went away.
+    _slot: OwnedSemaphorePermit,
+}
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+impl Endpoint {
+    /// The endpoint that is reached at `bound` and asks `daemon`.
+    pub(crate) fn new(bound: SocketAddr, daemon: Daemon) -> Self {
+        let server = Server::new(daemon.clone());
+        // Stateless: a restarted bridge, or a client that never initialises again, just goes on. The hosts
+        // are checked by the doors, more strictly than rmcp does.
+        let config = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            .disable_allowed_hosts();
+        let mcp = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
+        Self { doors: Doors::new(bound), daemon, mcp, admissions: RandomState::new() }
+    }
+
+    /// The handle to the daemon.
+    pub(crate) fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+}
+
+impl Connection {
+    /// A connection between `peer` and `local`; deliveries go through `handed`.
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        (peer, local): (SocketAddr, SocketAddr),
+        handed: Handed,
+        slot: OwnedSemaphorePermit,
+    ) -> Self {
+        Self { endpoint, peer, local, handed, admitted: AtomicU64::new(0), _slot: slot }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        if let Err(foreign) = self.endpoint.doors.check(&parts, self.local) {
+            tracing::warn!(peer = %self.peer, ?foreign, "refused a request that is not meant for this endpoint");
+            return plain(failed(StatusCode::FORBIDDEN, &foreign.into()));
+        }
+        match (parts.uri.path(), &parts.method) {
+            (MCP_PATH, &Method::POST) => {
+                let after = AfterCall::default();
+                let handed = self.handed.clone();
+                let answer = self.mcp(parts, body, after.clone()).await.unwrap_or_else(|refusal| refusal);
+                answer.map(|body| AnswerBody::reported(body, after, handed))
+            }
+            (HEALTH_PATH, &Method::GET) => {
+                let health = json!({ "status": "ok", "daemon": self.endpoint.daemon.is_up() });
+                plain(in_json(StatusCode::OK, &health))
+            }
+            (MCP_PATH, method) => plain(not_allowed(method, "POST")),
+            (HEALTH_PATH, method) => plain(not_allowed(method, "GET")),
+            (path, _) => plain(failed(
+                StatusCode::NOT_FOUND,
+                &invalid(format!("there is nothing at {path}"))
+                    .hint(format!("the MCP endpoint is {MCP_PATH}")),
+            )),
+        }
+    }
+
+    /// A request to the MCP endpoint. `Err`: what is answered to one that rmcp does not get to see.
+    async fn mcp<B>(self: Arc<Self>, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Answer>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if !doors::is_json(&parts.headers) {
+            let failure = invalid("the content type of a request must be application/json");
+            return Err(failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, &failure));
+        }
+        let token = match doors::claim(&parts.headers) {
+            Claim::None => None,
+            Claim::Token(token) => Some(token),
+            Claim::Unusable => {
+                let failure = Failure::new(ErrorCode::NotAllowed, "Authorization must be one bearer token");
+                return Err(unauthorized(true, &failure));
+            }
+        };
+        let credential = Credential::Http { token, peer: self.peer, local: self.local };
+        self.let_in(&credential).await?;
+        let body = collect(body).await?;
+        let id = envelope::read(&body).map_err(|wrong| in_json(StatusCode::BAD_REQUEST, &wrong.to_json()))?;
+        accept_what_we_send(&mut parts.headers);
+        parts.extensions.insert(Incoming { credential: credential.clone(), after: after.clone() });
+        let request = Request::from_parts(parts, Full::new(body));
+        // A task of its own: a caller that goes away cancels nothing, a restart of itself least of all.
+        let connection = Arc::clone(&self);
+        let served = tokio::spawn(async move { connection.endpoint.mcp.handle(request).await }).await;
+        if after.get() == Some(&Duty::AskAgain) {
+            self.admitted.store(0, Ordering::Relaxed);
+            self.let_in(&credential).await?;
+        }
+        match served {
+            Ok(answer) => Ok(errors_in_json(answer, id).await),
+            Err(error) => {
+                tracing::error!(%error, "a request could not be served");
+                let message = "the bridge failed to serve the request".to_owned();
+                let wrong = Wrong { code: INTERNAL_ERROR, message, id };
+                Err(in_json(StatusCode::INTERNAL_SERVER_ERROR, &wrong.to_json()))
+            }
+        }
+    }
+
+    /// Whether the daemon lets the caller in. `Err`: the answer that it does not.
+    async fn let_in(&self, credential: &Credential) -> Result<(), Answer> {
+        let Credential::Http { token, .. } = credential else { return Ok(()) };
+        let session = self.endpoint.daemon.session();
+        // A keyed hash: it is compared in constant time with respect to the token, and keeps no token.
+        let admission = self.endpoint.admissions.hash_one((session, token));
+        if session.is_some() && self.admitted.load(Ordering::Relaxed) == admission {
+            return Ok(());
+        }
+        match self.endpoint.daemon.ask(credential.clone(), request::Request::Authenticate).await {
+            Ok(_) => {
+                self.admitted.store(admission, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(failure) if failure.code == ErrorCode::NotAllowed => {
+                Err(unauthorized(token.is_some(), &failure))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl From<Foreign> for Failure {
+    fn from(foreign: Foreign) -> Self {
+        let message = match foreign {
+            Foreign::Target => "the request's target must be a path, not a URL: this is no proxy",
+            Foreign::Host => "Host must name this endpoint, with its port, once",
+            Foreign::Origin => "this endpoint does not answer web pages of other origins",
+        };
+        Failure::new(ErrorCode::NotAllowed, message)
+    }
+}
+
+/// The whole body, if it comes in time and is not too long. `Err`: the answer to one that does not.
+async fn collect<B>(body: B) -> Result<Bytes, Answer>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let refusal = |status, message: String| {
+        let mut answer = failed(status, &invalid(message));
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    };
+    let too_long =
+        || refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_MAX} bytes"));
+    if body.size_hint().lower() > BODY_MAX as u64 {
+        return Err(too_long());
+    }
+    match timeout(BODY_DEADLINE, Limited::new(body, BODY_MAX).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
+        Ok(Err(error)) => Err(refusal(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))),
+        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())),
+    }
+}
+
+/// rmcp insists that a client names both forms; whoever accepts anything accepts them.
+fn accept_what_we_send(headers: &mut HeaderMap) {
+    let mut accepted = headers.get_all(ACCEPT).iter();
+    let anything = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("*/*"));
+    if !headers.contains_key(ACCEPT) || accepted.any(anything) {
+        headers.insert(ACCEPT, ACCEPT_BOTH);
+    }
+}
+
+/// rmcp's own refusals are plain text; clients parse the body as JSON-RPC.
+async fn errors_in_json(answer: Answer, id: Option<Id>) -> Answer {
+    let status = answer.status();
+    if status.is_success() || answer.headers().get(CONTENT_TYPE) == Some(&JSON) {
+        return answer;
+    }
+    let text = answer.into_body().collect().await.map(Collected::to_bytes).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let (status, code, message) = match status {
+        // The content type was right and the body a message: its parameters are not those of its method.
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => (
+            StatusCode::BAD_REQUEST,
+            envelope::INVALID_PARAMS,
+            "the parameters are not those of the method".to_owned(),
+        ),
+        status if status.is_server_error() => (status, INTERNAL_ERROR, text),
+        status => (status, INVALID_REQUEST, text),
+    };
+    in_json(status, &Wrong { code, message, id }.to_json())
+}
+
+fn plain(answer: Answer) -> Response<AnswerBody> {
+    answer.map(AnswerBody::plain)
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(ErrorCode::InvalidArgument, message)
+}
+
+fn not_allowed(method: &Method, allowed: &'static str) -> Answer {
+    let mut answer =
+        failed(StatusCode::METHOD_NOT_ALLOWED, &invalid(format!("{method} is not for this path")));
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+fn unauthorized(had_token: bool, failure: &Failure) -> Answer {
+    let challenge = if had_token {
+        r#"Bearer realm="mcp-restart", error="invalid_token""#
+    } else {
+        r#"Bearer realm="mcp-restart""#
+    };
+    let mut answer = failed(StatusCode::UNAUTHORIZED, failure);
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    answer
+}
+
+fn failed(status: StatusCode, failure: &Failure) -> Answer {
+    in_json(status, &json!({ "error": failure }))
+}
+
+fn in_json(status: StatusCode, value: &Value) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(value.to_string())).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
+    answer
+}
