@@ -1,6 +1,7 @@
-//! Descriptors that are passed to another process over a Unix socket.
+//! Descriptors: passed to another process over a Unix socket, or never to be waited for.
 
 use nix::cmsg_space;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,6 +17,13 @@ pub fn send_with_descriptor(
     let message = [ControlMessage::ScmRights(&descriptors)];
     let socket = socket.as_fd().as_raw_fd();
     Ok(sendmsg::<()>(socket, &[IoSlice::new(bytes)], &message, MsgFlags::MSG_NOSIGNAL, None)?)
+}
+
+/// From now on reads and writes answer `WouldBlock` where they would wait.
+pub fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
+    let flags = OFlag::from_bits_retain(fcntl(descriptor, FcntlArg::F_GETFL)?);
+    fcntl(descriptor, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+    Ok(())
 }
 
 /// Receives bytes and the descriptor that came with them, if one did; it closes itself on exec.

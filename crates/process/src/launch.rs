@@ -163,7 +163,7 @@ impl From<LaunchError> for io::Error {
 }
 
 /// Makes every descriptor from `first` on close itself on exec.
-pub(crate) fn close_on_exec_from(first: RawFd) {
+fn close_on_exec_from(first: RawFd) {
     const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
     // SAFETY: close_range takes three numbers; with this flag it closes nothing.
     let done = unsafe {
@@ -174,18 +174,6 @@ pub(crate) fn close_on_exec_from(first: RawFd) {
         for descriptor in first..65_536 {
             // SAFETY: it sets a flag of a descriptor, or fails for one that is not open.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
-    }
-}
-
-pub(crate) fn close_from(first: RawFd) {
-    // SAFETY: it takes three numbers. The caller owns no descriptor from `first` on.
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, 0) };
-    if done != 0 {
-        // A kernel before 5.9.
-        for descriptor in first..65_536 {
-            // SAFETY: as above; for one that is not open it fails.
-            unsafe { libc::close(descriptor) };
         }
     }
 }

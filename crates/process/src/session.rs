@@ -7,8 +7,9 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// Leaves the session of whoever started this process, so that their terminal and group are not ours.
 pub fn start_session() -> io::Result<()> {
@@ -29,9 +30,28 @@ pub fn set_name(name: &CStr) -> io::Result<()> {
     Ok(prctl::set_name(name)?)
 }
 
-/// Makes every descriptor from 3 on close itself on exec, those too that somebody left open for us.
-pub fn close_inherited_on_exec() {
-    crate::launch::close_on_exec_from(3);
+/// Gives up what a daemon or a shim must not keep of whoever started it: every descriptor from 3 on, and
+/// blocked signals. For the first moment of a program, when nothing of its own is open yet.
+pub fn forget_inherited() -> io::Result<()> {
+    // SAFETY: close_range takes three numbers. By the contract above nobody owns these descriptors yet.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if done != 0 {
+        // A kernel before 5.9. Whatever is open is far below this number.
+        for descriptor in 3..65_536 {
+            // SAFETY: as above.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+    Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?)
+}
+
+/// Takes over what this process has as descriptor 0, which becomes `/dev/null`.
+pub fn take_stdin() -> io::Result<OwnedFd> {
+    let taken = io::stdin().as_fd().try_clone_to_owned()?;
+    let null = File::open("/dev/null")?;
+    // SAFETY: both are numbers. Descriptor 0 stays open, so whoever holds it as stdin is not betrayed.
+    Errno::result(unsafe { libc::dup2(null.as_raw_fd(), 0) })?;
+    Ok(taken)
 }
 
 /// Gives up what a daemon must not keep of whoever started it: every descriptor from 3 on, and blocked

@@ -87,7 +87,9 @@ impl Process {
 
 /// Sends a signal to exactly this process.
 pub fn signal(_path: RestartPath, process: &Process, signal: Signal) -> Delivery {
+    // To a zombie a signal could be sent, too; but it is gone.
     ProcessHandle::open(process.pid, process.start_time)
+        .filter(ProcessHandle::is_running)
         .map_or(Delivery::Gone, |handle| handle.signal(signal))
 }
 

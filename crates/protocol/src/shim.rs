@@ -8,6 +8,7 @@
 
 use crate::codec::{Decode, Encode};
 use crate::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// The number of this protocol.
 pub const SHIM_PROTOCOL: u32 = 1;
@@ -193,7 +194,8 @@ pub struct ShimFacts {
 }
 
 /// How an agent ended.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ShimExit {
     /// Exit code, if it exited.
     pub code: Option<i32>,

@@ -1,1 +1,84 @@
 //! The small per-agent parent process that owns the agent, its output and its exit status.
+//!
+//! ```text
+//!                 Launch: lock, log, socket, fork, facts, exec
+//!   ┌─────────┐ ─────────────────────────────────────────────► ┌─────────┐
+//!   │ waiting │                                                │ running │
+//!   └────┬────┘ ── SpawnFailed ──► gone                        └────┬────┘
+//!        │ the daemon is gone                 Stop, SIGTERM, or the │ leader ended
+//!        ▼                                                          ▼
+//!      gone  ◄── Acknowledge ── ┌───────┐ ◄── nothing is left ── ┌────────┐
+//!                               │ ended │                        │ ending │ see `ending`
+//!                               └───────┘                        └────────┘
+//! ```
+//!
+//! One thread waits in `poll` for signals, the output, the daemon and whoever is attached. A shim is the
+//! reaper of everything below it, so the tree is empty exactly when it has no child left; nothing is polled
+//! for that. It outlives its daemon, and ends when one has taken note of the exit.
+
+mod files;
+
+pub use files::{Facts, FactsError, FoundFacts, RecordedProcess, RunFiles, read_facts, run_dir, run_id};
+
+use mcp_restart_process::Spawn;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The hidden subcommand of `mcp-restartd` that is a shim.
+pub const SHIM_SUBCOMMAND: &str = "shim";
+
+/// The arguments of a shim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShimArgs {
+    /// An absolute path: `run` in the state dir.
+    pub run_dir: PathBuf,
+    /// Which of the files there are its own: [`run_id`].
+    pub id: String,
+}
+
+impl ShimArgs {
+    /// The arguments for the shim of this agent.
+    pub fn for_agent(state_dir: &Path, name: &str) -> Self {
+        Self { run_dir: run_dir(state_dir), id: run_id(name) }
+    }
+
+    /// Reads what follows [`SHIM_SUBCOMMAND`] on the command line; `None` if a daemon did not write that.
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Self> {
+        let args: Vec<OsString> = args.into_iter().collect();
+        let [run_dir_flag, run_dir, id_flag, id] = args.as_slice() else { return None };
+        (run_dir_flag == "--run-dir" && id_flag == "--id")
+            .then_some(Self { run_dir: run_dir.into(), id: id.to_str()?.to_owned() })
+    }
+
+    /// How to start this shim: `program` is an `mcp-restartd`, `control` the far end of the socket pair
+    /// over which it is told what to launch.
+    pub fn spawn(&self, program: PathBuf, control: OwnedFd) -> Spawn {
+        let args = [
+            SHIM_SUBCOMMAND.into(),
+            "--run-dir".into(),
+            self.run_dir.clone().into_os_string(),
+            "--id".into(),
+            self.id.clone().into(),
+        ];
+        Spawn {
+            program,
+            arg0: Some("mcp-restart-shim".into()),
+            args: args.into(),
+            // It needs none, and whoever looks for an agent by its environment must not find the shim.
+            environment: Vec::new(),
+            stdin: Some(control),
+            output: None,
+            inherited: Vec::new(),
+        }
+    }
+}
+
+/// Runs a shim until it has nothing left to watch over.
+///
+/// To be called before the program has opened a descriptor or started a thread.
+pub fn main(args: &ShimArgs) -> ExitCode {
+    let _ = args;
+    ExitCode::FAILURE
+}
