@@ -54,13 +54,6 @@ pub fn take_stdin() -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
-/// Gives up what a daemon must not keep of whoever started it: every descriptor from 3 on, and blocked
-/// signals. To be called before the process opens anything itself.
-pub fn forget_inherited() -> io::Result<()> {
-    crate::launch::close_from(3);
-    Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?)
-}
-
 /// The signals of this process, read from a descriptor.
 #[derive(Debug)]
 pub struct Signals {
