@@ -1,0 +1,124 @@
+//! Log lines: always to `<stateDir>/mcp-restart.log`, and to stderr unless that is the same file.
+//!
+//! `mcp-restartctl up` points stderr at the log file, a service manager at its journal, a person at a terminal.
+//! A line that stderr cannot take at once (a stopped terminal, a pipe that nobody reads) goes to the file
+//! alone: no reader of the log may hold up the supervisor.
+
+use crate::arguments::LogFormat;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tracing_subscriber::EnvFilter;
+
+/// The size in bytes at which the log is set aside as `mcp-restart.log.1`.
+const LOG_MAX: u64 = 10 * 1024 * 1024;
+
+/// The log file of the daemon and its bridge.
+pub(crate) fn log_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("mcp-restart.log")
+}
+
+/// Opens the log file for appending; the bridge's stderr is another such descriptor.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Sends every event of this process to the log. Called once.
+pub(crate) fn start(path: &Path, format: LogFormat) -> io::Result<()> {
+    let file = open(path)?;
+    let stderr = (!is_same_file(&file)?).then(io::stderr);
+    let log = Log { path: path.to_owned(), file, stderr };
+    let filter = EnvFilter::builder().with_regex(false).with_env_var("MCP_RESTART_LOG");
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(Mutex::new(log))
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .with_env_filter(filter.with_default_directive(tracing::Level::INFO.into()).from_env_lossy());
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+struct Log {
+    path: PathBuf,
+    file: File,
+    stderr: Option<io::Stderr>,
+}
+
+impl Log {
+    fn rotate_if_full(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.len() < LOG_MAX {
+            return Ok(());
+        }
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(".1");
+        fs::rename(&self.path, aside)?;
+        self.file = open(&self.path)?;
+        Ok(())
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(stderr) = self.stderr.as_mut().filter(|stderr| takes_a_line(stderr)) {
+            // Its terminal may be gone; the file has the line.
+            let _ = stderr.write_all(line);
+        }
+        // A log that cannot be rotated is still written to.
+        let _ = self.rotate_if_full();
+        self.file.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn takes_a_line(stderr: &io::Stderr) -> bool {
+    let mut descriptors = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+    matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(1))
+        && descriptors
+            .iter()
+            .any(|descriptor| descriptor.revents().is_some_and(|events| events.contains(PollFlags::POLLOUT)))
+}
+
+fn is_same_file(file: &File) -> io::Result<bool> {
+    let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() else { return Ok(true) };
+    let (stderr, log) = (File::from(stderr).metadata()?, file.metadata()?);
+    Ok((stderr.dev(), stderr.ino()) == (log.dev(), log.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn log_in(folder: &Path) -> Log {
+        let path = log_file(folder);
+        Log { file: open(&path).unwrap(), path, stderr: None }
+    }
+
+    #[test]
+    fn the_log_is_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = log_in(folder.path());
+        assert_eq!(log.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_full_log_is_set_aside_and_none_of_its_lines_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = log_in(folder.path());
+        log.file.set_len(LOG_MAX).unwrap();
+        log.write_all(b"first line of the new file\n").unwrap();
+        assert_eq!(fs::read(&log.path).unwrap(), b"first line of the new file\n");
+        assert_eq!(fs::metadata(folder.path().join("mcp-restart.log.1")).unwrap().len(), LOG_MAX);
+    }
+}

@@ -1,0 +1,198 @@
+//! The life of the daemon, from its arguments to its last signal.
+//!
+//! ```text
+//!  config ─► state dir, lock ─► log ─► listening socket of the endpoint ─► socket ─► fleet ─► bridge ─► serve
+//!                                                                                                  │
+//!  exit 0 ◄─ lock ◄─ socket removed ◄─ bridge ended ◄─ last answers written ◄─ agents stopped ◄─ signal, or down
+//! ```
+
+use crate::arguments::Arguments;
+use crate::bridge::{self, Beginning, Bridge};
+use crate::children::Children;
+use crate::fleet::{self, Fleet, FleetSetup};
+use crate::logging;
+use crate::program::Program;
+use crate::server::{self, Context, Identification};
+use crate::start_error::StartError;
+use crate::state_dir::StateDir;
+use mcp_restart_config::{Config, Environment, lookup};
+use mcp_restart_paths::RestartPath;
+use mcp_restart_process::session::forget_inherited;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+/// How long clients may take to read their last answers when the daemon ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Runs the daemon until a signal or a client ends it.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
+    forget_inherited()?;
+    let started = Instant::now();
+    let environment = Environment::from_process().outside_agent();
+    let config_file = lookup::config_file(arguments.config.as_deref(), &environment);
+    let config = mcp_restart_config::load(&config_file, &environment)?;
+    let address = SocketAddr::new(config.host, config.port);
+    if !config.host.is_loopback() && config.token.is_none() {
+        return Err(StartError::Exposed(address));
+    }
+    let path = lookup::state_dir(arguments.state_dir.as_deref(), Some(&config), &environment)?;
+    let state_dir = StateDir::open(&path)?;
+    let log_file = logging::log_file(&path);
+    logging::start(&log_file, arguments.log_format).map_err(|error| StartError::Log(log_file, error))?;
+    let daemon = Daemon { arguments, environment, config, address, state_dir, started };
+    // The lock is given up before the runtime closes the connections: whoever waits for their end
+    // may start the next daemon.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(daemon.live())
+}
+
+struct Daemon<'a> {
+    arguments: &'a Arguments,
+    environment: Environment,
+    config: Config,
+    /// Of the endpoint.
+    address: SocketAddr,
+    state_dir: StateDir,
+    started: Instant,
+}
+
+impl Daemon<'_> {
+    async fn live(self) -> Result<(), StartError> {
+        let mut signals = Signals::new()?;
+        let own = own_program()?;
+        let (beginning, bridge_program) = self.endpoint(&own)?;
+        let (listener, socket) = self.state_dir.listen()?;
+        listener.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(listener)?;
+        let children = Children::start()?;
+        for warning in mcp_restart_config::warnings(&self.config) {
+            tracing::warn!("{warning}");
+        }
+        let fleet = fleet::start(FleetSetup {
+            config: self.config.clone(),
+            environment: self.environment.clone(),
+            state_dir: self.state_dir.path().to_owned(),
+            socket: lookup::socket(self.state_dir.path()),
+            children: children.clone(),
+        })
+        .await;
+        let bridge = bridge::keep(beginning, self.bridge_setup(fleet.clone(), children, bridge_program));
+        let (shutdown, mut wishes) = mpsc::channel(1);
+        let context = Arc::new(Context {
+            identification: Identification::new(fleet.clone(), self.config.token.clone()),
+            fleet: fleet.clone(),
+            bridge: bridge.clone(),
+            program: own,
+            config_file: self.config.file.clone(),
+            state_dir: self.state_dir.path().to_owned(),
+            started: self.started,
+            shutdown,
+            under_way: TaskTracker::new(),
+        });
+        tokio::spawn(server::serve(listener, Arc::clone(&context)));
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            config = %self.config.file.display(),
+            state_dir = %self.state_dir.path().display(),
+            "serving"
+        );
+        let path = tokio::select! {
+            () = signals.next() => RestartPath::DaemonShutdown,
+            Some(path) = wishes.recv() => path,
+        };
+        tracing::info!(%path, "ending: every agent is stopped");
+        end(&fleet, &bridge, &context.under_way, path, &mut signals).await;
+        drop(socket);
+        tracing::info!("ended");
+        Ok(())
+    }
+
+    fn endpoint(&self, own: &Program) -> Result<(Beginning, PathBuf), StartError> {
+        if self.arguments.no_bridge {
+            return Ok((Beginning::Elsewhere, PathBuf::new()));
+        }
+        let program = bridge::program::find(own.path().parent()).ok_or(StartError::NoBridge)?;
+        Ok((bridge::begin(self.state_dir.path(), self.address)?, program))
+    }
+
+    fn bridge_setup(&self, fleet: Fleet, children: Children, program: PathBuf) -> bridge::Setup {
+        let args = [
+            "--config".into(),
+            self.config.file.clone().into_os_string(),
+            "--state-dir".into(),
+            self.state_dir.path().as_os_str().to_owned(),
+            "--log-format".into(),
+            self.arguments.log_format.as_str().into(),
+        ];
+        bridge::Setup {
+            fleet,
+            children,
+            state_dir: self.state_dir.path().to_owned(),
+            address: self.address,
+            program,
+            args: args.into(),
+            environment: bridge::program::environment(std::env::vars_os()),
+        }
+    }
+}
+
+/// The program on disk that this process runs.
+fn own_program() -> io::Result<Program> {
+    Program::at(std::env::current_exe()?)
+}
+
+/// Stops the agents, lets their clients have the answers and ends the bridge. A signal that comes meanwhile
+/// skips the grace periods.
+async fn end(
+    fleet: &Fleet,
+    bridge: &Bridge,
+    under_way: &TaskTracker,
+    path: RestartPath,
+    signals: &mut Signals,
+) {
+    let stopped = fleet.shut_down(path);
+    tokio::pin!(stopped);
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            () = signals.next() => {
+                tracing::warn!("a second signal: agents are killed");
+                fleet.hurry();
+            }
+        }
+    }
+    under_way.close();
+    let _ = timeout(LAST_ANSWERS, under_way.wait()).await;
+    bridge.end().await;
+}
+
+/// The signals that end the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        // Taken and dropped: the daemon survives the terminal that it was started from, and its children
+        // do not inherit that, as they would if the signal were ignored.
+        signal(SignalKind::hangup())?;
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

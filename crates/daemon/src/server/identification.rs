@@ -1,0 +1,94 @@
+//! Gathers what is known of whoever asks; what follows from it is decided in [`callers`](super::callers).
+
+use super::callers::{Facts, Holder, Process, decide};
+use crate::fleet::Fleet;
+use mcp_restart_config::Secret;
+use mcp_restart_process::peer::SocketPeer;
+use mcp_restart_process::{Identity, effective_uid, tcp_peer};
+use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
+use mcp_restart_protocol::request::Credential;
+use std::net::SocketAddr;
+use subtle::ConstantTimeEq;
+
+/// Finds out who asks.
+#[derive(Debug)]
+pub(crate) struct Identification {
+    fleet: Fleet,
+    operator_token: Option<Secret>,
+}
+
+impl Identification {
+    /// With the operator's token of the config, if it has one.
+    pub(crate) fn new(fleet: Fleet, operator_token: Option<Secret>) -> Self {
+        Self { fleet, operator_token }
+    }
+
+    /// Follows the process that connected to the daemon's socket.
+    pub(super) async fn of_socket(&self, peer: SocketPeer) -> Process {
+        match peer.pid {
+            // A process that this pid namespace does not show is below none of our shims.
+            0 => Process::Local(None),
+            pid if Identity::of(pid).is_some() => self.of_pid(pid).await,
+            _ => Process::Unknown,
+        }
+    }
+
+    /// Who makes a request with this credential on a connection of that process.
+    pub(super) async fn caller(
+        &self,
+        connection: &Process,
+        credential: Credential,
+    ) -> Result<Caller, Failure> {
+        let facts = match credential {
+            Credential::Peer => Facts::Socket(connection.clone()),
+            Credential::Http { .. } if matches!(connection, Process::Below(_)) => {
+                return Err(Failure::new(
+                    ErrorCode::NotAllowed,
+                    "a process of an agent may not speak for callers over HTTP",
+                ));
+            }
+            Credential::Token(token) | Credential::Http { token: Some(token), .. } => {
+                Facts::Token(self.holder(token).await)
+            }
+            Credential::Http { token: None, peer, local } => Facts::Http {
+                token_needed: self.operator_token.is_some(),
+                loopback: peer.ip().to_canonical().is_loopback(),
+                process: self.of_http(local, peer).await,
+            },
+        };
+        decide(facts)
+    }
+
+    async fn holder(&self, token: String) -> Holder {
+        if self.operator_token.as_ref().is_some_and(|operator| same(operator.expose(), &token)) {
+            return Holder::Operator;
+        }
+        self.fleet.agent_of_token(token).await.map_or(Holder::Nobody, Holder::Agent)
+    }
+
+    async fn of_http(&self, local: SocketAddr, peer: SocketAddr) -> Process {
+        // Not asked where it decides nothing: it costs more than all the rest of a request.
+        if self.operator_token.is_some() || !peer.ip().to_canonical().is_loopback() {
+            return Process::Unknown;
+        }
+        match tcp_peer(local, peer) {
+            None => Process::Unknown,
+            Some(found) if found.uid != effective_uid() && found.uid != 0 => Process::Foreign(found.uid),
+            Some(found) => match self.fleet.agent_of_socket(found.inode).await {
+                Some(agent) => Process::Below(agent),
+                None => Process::Local(None),
+            },
+        }
+    }
+
+    async fn of_pid(&self, pid: u32) -> Process {
+        match self.fleet.agent_of_process(pid).await {
+            Some(agent) => Process::Below(agent),
+            None => Process::Local(Some(pid)),
+        }
+    }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}

@@ -1,0 +1,159 @@
+//! What a request makes the daemon do.
+
+use super::Context;
+use super::callers::Process;
+use crate::fleet::Lifecycle;
+use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, ServerStatus};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::request::{Credential, LOG_LINES_MAX, NOTE_MAX, Request, RestartRequest};
+use std::time::Duration;
+
+impl Context {
+    /// Finds out who asks and carries the request out. `Subscribe` is answered elsewhere.
+    pub(super) async fn answer(
+        &self,
+        process: &Process,
+        credential: Credential,
+        request: Request,
+    ) -> Result<Answer, Failure> {
+        if let Request::Delivered { delivery } = request {
+            self.fleet.delivered(delivery);
+            return Ok(Answer::Done);
+        }
+        let over_http = matches!(credential, Credential::Http { .. });
+        let caller = self.identification.caller(process, credential).await?;
+        if over_http && let Caller::Agent { name } = &caller {
+            self.fleet.connected(name.clone());
+        }
+        self.carry_out(caller, request).await
+    }
+
+    async fn carry_out(&self, caller: Caller, request: Request) -> Result<Answer, Failure> {
+        match request {
+            Request::List { all } => Ok(Answer::Agents(self.fleet.list(all).await)),
+            Request::Status => self.status(caller).await.map(Box::new).map(Answer::Status),
+            Request::Start { path, name, wait } => {
+                let request = Lifecycle { caller, path: door(&path)?, name, wait };
+                self.fleet.start(request).await.map(Answer::Agent)
+            }
+            Request::Stop { path, name, wait } => {
+                let request = Lifecycle { caller, path: door(&path)?, name, wait };
+                self.fleet.stop(request).await.map(Answer::Agent)
+            }
+            Request::Restart(request) => {
+                let path = door(&request.path)?;
+                check_restart(&request)?;
+                self.fleet.restart(caller, path, request).await.map(Box::new).map(Answer::Restarted)
+            }
+            Request::Handoff { name } => {
+                self.fleet.handoff(caller, name).await.map(Box::new).map(Answer::Handoff)
+            }
+            Request::Logs { name, lines } => {
+                check_lines(lines)?;
+                self.fleet.logs(caller, name, lines).await.map(Answer::Logs)
+            }
+            Request::Terminal { name } => self.fleet.terminal(name).await.map(Answer::Terminal),
+            Request::McpConfig { name } => self.fleet.mcp_config(caller, name).await.map(Answer::McpConfig),
+            Request::Authenticate | Request::Delivered { .. } => Ok(Answer::Done),
+            Request::Subscribe => {
+                Err(Failure::new(ErrorCode::Internal, "a subscription was taken for a request"))
+            }
+        }
+    }
+
+    async fn status(&self, caller: Caller) -> Result<ServerStatus, Failure> {
+        let agents = self.fleet.status().await?;
+        Ok(ServerStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            url: self.bridge.url(),
+            uptime_ms: millis(self.started.elapsed()),
+            config_file: self.config_file.display().to_string(),
+            config_error: agents.config_error,
+            state_dir: self.state_dir.display().to_string(),
+            stale: self.stale(),
+            pending_config: agents.pending_config,
+            agents: agents.agents,
+            unlisted: agents.unlisted,
+            caller,
+        })
+    }
+
+    /// Says which program on disk is not the one that runs. Nothing is done about it.
+    fn stale(&self) -> Option<String> {
+        let change = self.program.change().or_else(|| self.bridge.stale())?;
+        Some(format!("{change}; `mcp-restartctl down` and then `mcp-restartctl up` starts what is on disk"))
+    }
+}
+
+/// The registered path that a request names.
+pub(super) fn door(path: &str) -> Result<RestartPath, Failure> {
+    RestartPath::from_door(path).map_err(|error| {
+        Failure::new(ErrorCode::UnknownRestartPath, error.to_string())
+            .hint("the programs of mcp-restart belong together: install them in one version")
+    })
+}
+
+fn check_restart(request: &RestartRequest) -> Result<(), Failure> {
+    let Some(note) = &request.note else { return Ok(()) };
+    if note.len() > NOTE_MAX {
+        let message = format!("the note has {} bytes, at most {NOTE_MAX} are taken", note.len());
+        return Err(Failure::new(ErrorCode::InvalidArgument, message)
+            .hint("write the rest to a file and name the file in the note"));
+    }
+    match note.chars().find(|character| character.is_control() && !matches!(character, '\n' | '\r' | '\t')) {
+        Some(character) => {
+            let message = format!("the note contains the control character {character:?}");
+            Err(Failure::new(ErrorCode::InvalidArgument, message).hint("send it as plain text"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_lines(lines: u32) -> Result<(), Failure> {
+    if (1..=LOG_LINES_MAX).contains(&lines) {
+        return Ok(());
+    }
+    Err(Failure::new(ErrorCode::InvalidArgument, format!("lines must be 1 to {LOG_LINES_MAX}, not {lines}")))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_note(note: &str) -> RestartRequest {
+        RestartRequest {
+            path: RestartPath::McpRestart.id().into(),
+            name: None,
+            note: Some(note.into()),
+            resume: None,
+            request_id: None,
+            force: false,
+            wait: true,
+        }
+    }
+
+    #[test]
+    fn a_path_that_nobody_registered_is_refused() {
+        assert_eq!(door("pkill").unwrap_err().code, ErrorCode::UnknownRestartPath);
+        assert_eq!(door(RestartPath::Autostart.id()).unwrap_err().code, ErrorCode::UnknownRestartPath);
+        assert_eq!(door(RestartPath::CtlStop.id()), Ok(RestartPath::CtlStop));
+    }
+
+    #[test]
+    fn a_note_may_be_long_and_have_lines_but_nothing_that_steers_a_terminal() {
+        assert_eq!(check_restart(&with_note(&"ä\n".repeat(NOTE_MAX / 3))), Ok(()));
+        for bad in ["x".repeat(NOTE_MAX + 1), "\u{1b}[2J".into(), "nul\0".into()] {
+            assert_eq!(check_restart(&with_note(&bad)).unwrap_err().code, ErrorCode::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn the_number_of_lines_has_limits() {
+        assert_eq!([0, 1, 1000, 1001].map(|lines| check_lines(lines).is_ok()), [false, true, true, false]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Requests and answers of one client.
+//!
+//! ```text
+//!  socket ─► read ─┬─► request task ─┬─► outgoing (bounded) ─► write ─► socket
+//!                  ├─► request task ─┤
+//!                  └─► subscription ─┘
+//! ```
+//!
+//! Requests run side by side and are answered in the order in which they end. A request that was read is
+//! carried out whatever becomes of its client. A client that does not read its answers fills `outgoing`, then
+//! no more of its requests are read; when a write makes no headway it is dropped.
+
+use super::Context;
+use super::callers::Process;
+use futures_util::{SinkExt, StreamExt};
+use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
+use mcp_restart_protocol::codec::{CodecError, Frames};
+use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::codec::{FramedRead, FramedWrite};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// How many requests of one client are carried out at the same time. The bridge has all of its callers
+/// on one connection.
+const UNDER_WAY_MAX: usize = 512;
+/// How many answers of one client wait to be written.
+const OUTGOING_MAX: usize = 16;
+/// How long the client may take to read one answer.
+const WRITE_DEADLINE: Duration = Duration::from_secs(30);
+/// The first size in bytes of the buffer for what is read; it grows with what comes.
+const BUFFER: usize = 1024;
+
+struct Outgoing {
+    frame: ServerFrame,
+    /// The stop that waits for this frame to be written.
+    delivery: Option<u64>,
+    _under_way: Option<TaskTrackerToken>,
+}
+
+/// Serves requests until the client leaves and all that it asked for is answered.
+pub(super) async fn serve(stream: UnixStream, process: Process, context: Arc<Context>) {
+    let (reading, writing) = stream.into_split();
+    let (outgoing, to_write) = mpsc::channel(OUTGOING_MAX);
+    let write = write(writing, to_write, &context);
+    tokio::pin!(write);
+    tokio::select! {
+        () = &mut write => return,
+        () = read(reading, process, &context, outgoing) => {}
+    }
+    write.await;
+}
+
+async fn read(
+    reading: OwnedReadHalf,
+    process: Process,
+    context: &Arc<Context>,
+    outgoing: mpsc::Sender<Outgoing>,
+) {
+    let mut frames =
+        FramedRead::with_capacity(reading, Frames::<ClientFrame, ServerFrame>::default(), BUFFER);
+    let free = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+    let process = Arc::new(process);
+    // These end with the connection, unlike the requests.
+    let mut subscriptions = JoinSet::new();
+    loop {
+        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
+        let frame = match frames.next().await {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a client sent something that cannot be read");
+                return;
+            }
+            None => return,
+        };
+        let (context, process, outgoing) = (Arc::clone(context), Arc::clone(&process), outgoing.clone());
+        if matches!(frame.request, Request::Subscribe) {
+            subscriptions.spawn(async move {
+                subscribe(frame, &process, &context, &outgoing).await;
+                drop(permit);
+            });
+        } else {
+            tokio::spawn(async move {
+                answer(frame, &process, &context, &outgoing).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn answer(frame: ClientFrame, process: &Process, context: &Context, outgoing: &mpsc::Sender<Outgoing>) {
+    let under_way = context.under_way.token();
+    let ClientFrame { id, credential, request } = frame;
+    // Over HTTP it is the bridge that writes the answer to the caller, and says when it has.
+    let ours_to_deliver = !matches!(credential, Credential::Http { .. });
+    let result = context.answer(process, credential, request).await;
+    let delivery = result.as_ref().ok().and_then(delivery_of).filter(|_| ours_to_deliver);
+    let frame = ServerFrame { id, body: result.map_or_else(ServerBody::Failed, ServerBody::Answer) };
+    // Fails only when the client is gone.
+    let _ = outgoing.send(Outgoing { frame, delivery, _under_way: Some(under_way) }).await;
+}
+
+async fn subscribe(
+    frame: ClientFrame,
+    process: &Process,
+    context: &Context,
+    outgoing: &mpsc::Sender<Outgoing>,
+) {
+    let send = async |body| {
+        let frame = ServerFrame { id: frame.id, body };
+        outgoing.send(Outgoing { frame, delivery: None, _under_way: None }).await.is_ok()
+    };
+    if let Err(failure) = context.identification.caller(process, frame.credential).await {
+        send(ServerBody::Failed(failure)).await;
+        return;
+    }
+    let mut subscription = context.fleet.subscribe();
+    while let Some(event) = subscription.next().await {
+        if !send(ServerBody::Event(event)).await {
+            return;
+        }
+    }
+}
+
+async fn write(writing: OwnedWriteHalf, mut to_write: mpsc::Receiver<Outgoing>, context: &Context) {
+    let mut frames = FramedWrite::new(writing, Frames::<ClientFrame, ServerFrame>::default());
+    while let Some(outgoing) = to_write.recv().await {
+        let id = outgoing.frame.id;
+        let written = match timeout(WRITE_DEADLINE, frames.send(outgoing.frame)).await {
+            Ok(Err(error @ (CodecError::TooLong | CodecError::Malformed(_)))) => {
+                let failure =
+                    Failure::new(ErrorCode::Internal, format!("the answer cannot be sent: {error}"));
+                let frame = ServerFrame { id, body: ServerBody::Failed(failure) };
+                timeout(WRITE_DEADLINE, frames.send(frame)).await
+            }
+            other => other,
+        };
+        if !matches!(written, Ok(Ok(()))) {
+            tracing::debug!("a client did not take its answer");
+            return;
+        }
+        if let Some(delivery) = outgoing.delivery {
+            context.fleet.delivered(delivery);
+        }
+    }
+}
+
+fn delivery_of(answer: &Answer) -> Option<u64> {
+    match answer {
+        Answer::Restarted(answer) => answer.delivery,
+        Answer::Agent(answer) => answer.delivery,
+        _ => None,
+    }
+}

@@ -1,0 +1,122 @@
+//! The verbs that every version understands: status, shutdown and bridge.
+
+use super::callers::{Facts, Process, decide};
+use super::connection::GREETING_DEADLINE;
+use super::requests::door;
+use super::{Context, json_text};
+use crate::bridge::Announcement;
+use mcp_restart_process::{peer_of_socket, receive_with_descriptor};
+use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
+use mcp_restart_protocol::hello::PROTOCOL;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::TcpListener;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusText {
+    version: &'static str,
+    pid: u32,
+    protocol: u32,
+    state_dir: String,
+    config_file: String,
+    url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ShutdownText {
+    path: String,
+}
+
+#[derive(Serialize)]
+struct AcceptedText {
+    accepted: bool,
+    pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct AnnouncementText {
+    version: String,
+    url: String,
+    protocol: u32,
+}
+
+/// Says what daemon this is.
+pub(super) async fn status(mut stream: UnixStream, context: &Context) -> io::Result<()> {
+    let text = StatusText {
+        version: env!("CARGO_PKG_VERSION"),
+        pid: std::process::id(),
+        protocol: PROTOCOL,
+        state_dir: context.state_dir.display().to_string(),
+        config_file: context.config_file.display().to_string(),
+        url: context.bridge.url(),
+    };
+    json_text::write(&mut stream, &text).await
+}
+
+/// Ends the daemon. The connection stays open until it is gone, by which the client sees that it is.
+pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
+    let text = timeout(GREETING_DEADLINE, json_text::read(&mut stream, &[])).await??;
+    let request: ShutdownText = serde_json::from_slice(&text)?;
+    let path = door(&request.path).and_then(|path| may_shut_down(process).map(|()| path));
+    let answer = AcceptedText { accepted: path.is_ok(), pid: std::process::id(), error: path.clone().err() };
+    json_text::write(&mut stream, &answer).await?;
+    if let Ok(path) = path {
+        // Fails only when the daemon is ending already.
+        let _ = context.shutdown.send(path).await;
+        until_closed(&mut stream).await;
+    }
+    Ok(())
+}
+
+/// Takes a bridge's announcement and listener, and tells the keeper when the bridge leaves.
+pub(super) async fn bridge(mut stream: UnixStream, context: &Context) -> io::Result<()> {
+    let pid = peer_of_socket(&stream)?.pid;
+    let (text, listener) = timeout(GREETING_DEADLINE, read_announcement(&mut stream)).await??;
+    let connection = context
+        .bridge
+        .announced(Announcement {
+            pid,
+            version: text.version,
+            protocol: text.protocol,
+            url: text.url,
+            listener,
+        })
+        .await;
+    // Without a number the keeper is gone: the daemon is ending.
+    if let Some(connection) = connection {
+        until_closed(&mut stream).await;
+        context.bridge.gone(connection).await;
+    }
+    Ok(())
+}
+
+async fn read_announcement(stream: &mut UnixStream) -> io::Result<(AnnouncementText, TcpListener)> {
+    let mut buffer = [0; 1024];
+    let (read, descriptor) =
+        stream.async_io(Interest::READABLE, || receive_with_descriptor(&*stream, &mut buffer)).await?;
+    let descriptor = descriptor
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a bridge without a listener"))?;
+    let text = json_text::read(stream, buffer.get(..read).unwrap_or_default()).await?;
+    Ok((serde_json::from_slice(&text)?, TcpListener::from(descriptor)))
+}
+
+fn may_shut_down(process: Process) -> Result<(), Failure> {
+    match decide(Facts::Socket(process))? {
+        Caller::Agent { name } => {
+            Err(Failure::new(ErrorCode::NotAllowed, format!("agent {name} may not shut the daemon down"))
+                .hint("run mcp-restartctl down outside of any agent"))
+        }
+        Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => Ok(()),
+    }
+}
+
+async fn until_closed(stream: &mut UnixStream) {
+    let mut ignored = [0; 64];
+    while matches!(stream.read(&mut ignored).await, Ok(1..)) {}
+}

@@ -1,0 +1,132 @@
+//! Why the daemon does not start, and what to do about it.
+
+use crate::bridge::EndpointError;
+use crate::state_dir::StateDirError;
+use mcp_restart_config::LoadError;
+use mcp_restart_config::lookup::NoStateDir;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why the daemon does not start.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// The config file cannot be used.
+    Config(LoadError),
+    /// There is no place for the state dir.
+    NoStateDir(NoStateDir),
+    /// The state dir cannot be used.
+    StateDir(StateDirError),
+    /// The log cannot be written.
+    Log(PathBuf, io::Error),
+    /// Everybody on the network could restart agents.
+    Exposed(SocketAddr),
+    /// The MCP endpoint cannot be listened on.
+    Endpoint(EndpointError),
+    /// The bridge's program is in neither place where it is looked for.
+    NoBridge,
+    /// The system refused something that a program always may.
+    System(io::Error),
+}
+
+impl StartError {
+    /// The exit code: 6 for what the config file is to blame for.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Exposed(_) => 6,
+            _ => 1,
+        }
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::Config(error) if !error.file.exists() => {
+                "mcp-restartctl init writes a config file; --config names one".to_owned()
+            }
+            Self::Config(_) => "mend the file; mcp-restartctl config check tells when it is right".to_owned(),
+            Self::NoStateDir(_) => "use --state-dir or MCP_RESTART_STATE_DIR, or set HOME".to_owned(),
+            Self::StateDir(error) => error.hint(),
+            Self::Log(..) => "make it writable, or move it away".to_owned(),
+            Self::Exposed(_) => "set token or tokenFile in the config, or a loopback host".to_owned(),
+            Self::Endpoint(error) => error.hint().to_owned(),
+            Self::NoBridge => "install mcp-restart-http beside mcp-restartd, or use --no-bridge".to_owned(),
+            Self::System(_) => "look at the limits of this user and at the memory that is free".to_owned(),
+        }
+    }
+
+    /// The error with what caused it, and the remedy: what is printed.
+    pub(crate) fn report(&self) -> String {
+        let mut text = format!("error: {self}");
+        let mut source = self.source();
+        while let Some(cause) = source {
+            text.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        text.push_str(&format!("\nhint: {}\n", self.hint()));
+        text
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::NoStateDir(error) => error.fmt(f),
+            Self::StateDir(error) => error.fmt(f),
+            Self::Log(path, _) => write!(f, "cannot write the log {}", path.display()),
+            Self::Exposed(address) => {
+                write!(f, "{address} can be reached from other machines, and no token is configured")
+            }
+            Self::Endpoint(error) => error.fmt(f),
+            Self::NoBridge => {
+                f.write_str("mcp-restart-http is neither in the folder of mcp-restartd nor on PATH")
+            }
+            Self::System(_) => f.write_str("the system refused what a daemon needs"),
+        }
+    }
+}
+
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Config(error) => error.source(),
+            Self::NoStateDir(error) => error.source(),
+            Self::StateDir(error) => error.source(),
+            Self::Endpoint(error) => error.source(),
+            Self::Log(_, error) | Self::System(error) => Some(error),
+            Self::Exposed(_) | Self::NoBridge => None,
+        }
+    }
+}
+
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<NoStateDir> for StartError {
+    fn from(error: NoStateDir) -> Self {
+        Self::NoStateDir(error)
+    }
+}
+
+impl From<StateDirError> for StartError {
+    fn from(error: StateDirError) -> Self {
+        Self::StateDir(error)
+    }
+}
+
+impl From<EndpointError> for StartError {
+    fn from(error: EndpointError) -> Self {
+        Self::Endpoint(error)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
