@@ -1,6 +1,7 @@
 //! What the daemon tells about an agent.
 
 use crate::codec::{Decode, Encode};
+use crate::shim::ShimExit;
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,25 @@ pub struct LastExit {
     pub leftovers: u32,
 }
 
+impl LastExit {
+    /// The exit that a shim has seen.
+    pub fn of(exit: &ShimExit, reason: ExitReason) -> Self {
+        Self {
+            code: exit.code,
+            signal: exit.signal.map(signal_name),
+            at: exit.at,
+            reason,
+            forced: exit.forced,
+            leftovers: exit.leftovers,
+        }
+    }
+
+    /// An end of which nothing but the time and the reason is known.
+    pub fn unseen(at: Timestamp, reason: ExitReason) -> Self {
+        Self { code: None, signal: None, at, reason, forced: false, leftovers: 0 }
+    }
+}
+
 /// Why a process of an agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -107,4 +127,26 @@ pub enum Resume {
     Same,
     /// Start a new one.
     Fresh,
+}
+
+/// The name of a signal whose number is the same on every Linux and macOS; else its number.
+fn signal_name(number: i32) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        other => return format!("SIG{other}"),
+    };
+    name.to_owned()
 }

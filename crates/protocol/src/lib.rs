@@ -18,6 +18,7 @@ pub mod answer;
 pub mod client;
 pub mod codec;
 pub mod hello;
+pub mod plain;
 pub mod request;
 pub mod shim;
 pub mod timestamp;

@@ -2,6 +2,7 @@
 
 use mcp_restart_protocol::agent::LastExit;
 use mcp_restart_protocol::answer::Previous;
+use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub struct Plan<L> {
 /// How a process is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopPlan {
+    /// The way by which this came about.
+    pub path: RestartPath,
     /// Number of the graceful signal.
     pub signal: i32,
     /// From that signal to SIGKILL.
@@ -131,6 +134,8 @@ pub enum Effect<L> {
     Prepare {
         /// The number the launch will have.
         generation: u64,
+        /// The way by which this came about.
+        path: RestartPath,
     },
     /// Start a process.
     Launch {
@@ -143,6 +148,8 @@ pub enum Effect<L> {
     StopTree {
         /// Of which launch.
         generation: u64,
+        /// The way by which this came about.
+        path: RestartPath,
         /// Number of the graceful signal.
         signal: i32,
         /// From that to SIGKILL.

@@ -2,14 +2,19 @@
 
 use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
+use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-const STOP: StopPlan =
-    StopPlan { signal: 15, grace: Duration::from_secs(10), own_delay: Duration::from_millis(500) };
+const STOP: StopPlan = StopPlan {
+    path: RestartPath::CtlStop,
+    signal: 15,
+    grace: Duration::from_secs(10),
+    own_delay: Duration::from_millis(500),
+};
 const SETTLE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone)]
@@ -105,7 +110,7 @@ impl World {
                 assert!(slot.is_none(), "{ticket:?} answered twice: {slot:?}, {outcome:?}");
                 *slot = Some(outcome);
             }
-            Effect::Prepare { generation } => assert!(generation == self.highest + 1),
+            Effect::Prepare { generation, .. } => assert!(generation == self.highest + 1),
         }
     }
 

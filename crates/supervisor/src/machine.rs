@@ -3,6 +3,7 @@
 use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Previous;
+use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long after the end of the grace period a shim may take to report: five seconds of SIGKILL, and slack.
 const KILL_LIMIT: Duration = Duration::from_secs(7);
+/// Its number is the same on every system.
+const SIGTERM: i32 = 15;
 /// An answer that nobody reports as delivered counts as delivered after this time.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(1);
 
@@ -208,7 +211,7 @@ impl<L> Machine<L> {
         match &self.state {
             State::Idle(_) | State::Stopping { .. } => self.launch_or_join(ask, false, now, effects),
             State::Starting { after: AfterStart::Stop { .. }, .. } => {
-                self.launch_or_join(ask, false, now, effects)
+                self.launch_or_join(ask, false, now, effects);
             }
             State::Starting { after: AfterStart::Run, .. } | State::Running { .. } => {
                 effects.push(Effect::Answer(ask.ticket, Outcome::AlreadyRunning));
@@ -279,12 +282,12 @@ impl<L> Machine<L> {
                     // An earlier stop gave up on what is left; whoever asks now waits for another try.
                     *deadline = Some(now + stop.grace + KILL_LIMIT);
                     let generation = process.generation;
-                    effects.push(Effect::StopTree { generation, signal: stop.signal, grace: stop.grace });
+                    effects.push(stop.of(generation));
                 }
                 let fresh = matches!(then, AfterStop::Stay);
                 then.join(plan, waiters);
                 if fresh {
-                    effects.push(Effect::Prepare { generation });
+                    effects.push(Effect::Prepare { generation, path: stop.path });
                 }
             }
             State::Running { .. } => {}
@@ -316,9 +319,8 @@ impl<L> Machine<L> {
             State::Stopping { process, deadline, tickets: waiting, then } => {
                 then.supersede(&Outcome::Superseded, effects);
                 waiting.append(&mut tickets);
-                let (signal, grace, generation) = (stop.signal, stop.grace, process.generation);
-                deadline.get_or_insert(now + grace + KILL_LIMIT);
-                effects.push(Effect::StopTree { generation, signal, grace });
+                deadline.get_or_insert(now + stop.grace + KILL_LIMIT);
+                effects.push(stop.of(process.generation));
             }
         }
     }
@@ -337,8 +339,12 @@ impl<L> Machine<L> {
         match &mut self.state {
             State::Stopping { process, deadline, .. } => {
                 *deadline = Some(now + KILL_LIMIT);
-                let (generation, signal) = (process.generation, 0);
-                effects.push(Effect::StopTree { generation, signal, grace: Duration::ZERO });
+                effects.push(Effect::StopTree {
+                    generation: process.generation,
+                    path: RestartPath::DaemonShutdown,
+                    signal: SIGTERM,
+                    grace: Duration::ZERO,
+                });
             }
             State::Starting { after: AfterStart::Stop { stop, .. }, .. } => stop.grace = Duration::ZERO,
             State::Idle(_) | State::Starting { .. } | State::Running { .. } => {}
@@ -379,8 +385,7 @@ impl<L> Machine<L> {
         let waiters = std::mem::take(waiters);
         let after = std::mem::replace(after, AfterStart::Run);
         self.state = State::Idle(AgentState::Failed);
-        let reason = ExitReason::SpawnFailed;
-        self.last_exit = Some(LastExit { code: None, signal: None, at, reason, forced: false, leftovers: 0 });
+        self.last_exit = Some(LastExit::unseen(at, ExitReason::SpawnFailed));
         effects.extend(
             waiters
                 .into_iter()
@@ -504,9 +509,9 @@ impl<L> Machine<L> {
             leaving.then.supersede(&outcome, effects);
         }
         let generation = process.generation;
-        effects.push(Effect::StopTree { generation, signal: stop.signal, grace: stop.grace });
+        effects.push(stop.of(generation));
         if matches!(then, AfterStop::Start { .. }) {
-            effects.push(Effect::Prepare { generation: self.generation + 1 });
+            effects.push(Effect::Prepare { generation: self.generation + 1, path: stop.path });
         }
         self.state =
             State::Stopping { process, deadline: Some(now + stop.grace + KILL_LIMIT), tickets, then };
@@ -531,6 +536,12 @@ impl<L> Machine<L> {
         let exit = ending.into_last_exit(reason);
         self.last_exit = Some(exit.clone());
         exit
+    }
+}
+
+impl StopPlan {
+    fn of<L>(self, generation: u64) -> Effect<L> {
+        Effect::StopTree { generation, path: self.path, signal: self.signal, grace: self.grace }
     }
 }
 
@@ -608,26 +619,4 @@ impl Ending {
             },
         }
     }
-}
-
-/// The name of a signal whose number is the same on every Linux and macOS; else its number.
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        other => return format!("SIG{other}"),
-    };
-    name.to_owned()
 }
