@@ -601,22 +601,8 @@ impl Ending {
 
     fn into_last_exit(self, reason: ExitReason) -> LastExit {
         match self {
-            Self::Seen(exit) => LastExit {
-                code: exit.code,
-                signal: exit.signal.map(signal_name),
-                at: exit.at,
-                reason,
-                forced: exit.forced,
-                leftovers: exit.leftovers,
-            },
-            Self::Lost(at) => LastExit {
-                code: None,
-                signal: None,
-                at,
-                reason: ExitReason::Lost,
-                forced: false,
-                leftovers: 0,
-            },
+            Self::Seen(exit) => LastExit::of(&exit, reason),
+            Self::Lost(at) => LastExit::unseen(at, ExitReason::Lost),
         }
     }
 }
