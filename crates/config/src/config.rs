@@ -109,7 +109,7 @@ pub enum Kind {
     Codex,
     /// Gemini CLI.
     Gemini,
-    /// OpenCode.
+    /// The opencode CLI.
     Opencode,
     /// GitHub Copilot CLI.
     Copilot,

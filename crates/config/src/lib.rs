@@ -13,16 +13,51 @@
 //! the JSON Schema says are both derived from them.
 
 mod config;
+mod decode;
+mod difference;
+mod entry;
 mod environment;
 mod fault;
+mod read;
+mod resolve;
 mod secret;
+mod value;
+mod warning;
 
+pub mod edit;
 pub mod lookup;
+pub mod show;
 
 pub use config::{
     Agent, Config, Control, Inject, KeepChildren, Kind, Resume, Rollback, SelfRestartLimit, StdioServer,
     StopSignal, Strictness,
 };
+pub use entry::schema;
 pub use environment::{AGENT_TOKEN_PREFIX, Environment};
 pub use fault::{Fault, LoadError};
+pub use read::read;
 pub use secret::Secret;
+pub use warning::warnings;
+
+use std::path::Path;
+
+/// Reads, checks and resolves a config file. Every fault of it is in the error.
+pub fn load(file: &Path, environment: &Environment) -> Result<Config, LoadError> {
+    from_text(&read(file)?, file, environment)
+}
+
+/// The configuration that a text says, as if it stood in `file`: relative paths start at the folder of
+/// that. A daemon keeps the last text that was good, and resolves it so.
+pub fn from_text(text: &str, file: &Path, environment: &Environment) -> Result<Config, LoadError> {
+    let faults = fault::Faults::of(text);
+    let file = environment.cwd.join(file);
+    let config = decode::parse(text, &faults).and_then(|root| {
+        let entry = decode::decode(&root, &faults)?;
+        Some(resolve::resolve(entry, &file, environment, &root, &faults))
+    });
+    let faults = faults.into_sorted();
+    match config {
+        Some(config) if faults.is_empty() => Ok(config),
+        _ => Err(LoadError { file, faults }),
+    }
+}
