@@ -15,7 +15,7 @@ pub fn text(raw: &str) -> String {
                 line_start = plain.len();
             }
             '\r' if characters.peek().is_some_and(|next| !matches!(next, '\n' | '\r')) => {
-                plain.truncate(line_start)
+                plain.truncate(line_start);
             }
             '\t' => plain.push('\t'),
             other if other.is_control() => {}

@@ -1,0 +1,290 @@
+//! The task of one agent: feeds its machine with what happens and carries out what it decides.
+//!
+//! ```text
+//!            Prepare              Launch             Exited             Saved
+//!  (none) ───────────► prepared ─────────► link ───────────► retiring ─────────► acknowledged, gone
+//! ```
+//!
+//! Up to three shims are known at a time: the one that waits for its launch, the one that holds the
+//! process, and the one whose process ended but whose exit is not stored yet.
+
+use super::Message;
+use super::handoff;
+use super::launch::Launch;
+use super::link::Link;
+use crate::children::Children;
+use mcp_restart_config::Agent;
+use mcp_restart_protocol::agent::{AgentState, LastExit};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::shim::{FromShim, Leftover, ToShim};
+use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_shim::ShimArgs;
+use mcp_restart_supervisor::{Effect, Event, Machine, Outcome, Ticket};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// What the fleet task tells an agent task.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Something for the machine.
+    Event(Event<Launch>),
+    /// The exit that was reported is stored: its shim may end.
+    Saved,
+}
+
+/// What an agent task tells the fleet task after each step.
+#[derive(Debug, Clone)]
+pub(super) struct Report {
+    pub name: String,
+    pub state: AgentState,
+    /// The process, its generation and its start.
+    pub process: Option<(u32, u64, Timestamp)>,
+    /// The number of the last launch.
+    pub generation: u64,
+    pub last_exit: Option<LastExit>,
+    /// How the present or last process was launched.
+    pub launched: Option<Launched>,
+    /// Neither a process nor a shim nor the intent to start one is left.
+    pub idle: bool,
+    /// A process has ended and its shim waits until that is stored.
+    pub to_save: bool,
+    /// Requests that are done.
+    pub answers: Vec<(Ticket, Outcome)>,
+}
+
+/// How a process was launched.
+#[derive(Debug, Clone)]
+pub(super) struct Launched {
+    /// Hash of the entry.
+    pub hash: u64,
+    /// The entry; none for a process that an earlier daemon launched.
+    pub entry: Option<Arc<Agent>>,
+    pub tty: bool,
+    pub log_file: String,
+    /// The process id of the shim, below which everything is this agent.
+    pub shim_pid: Option<u32>,
+}
+
+/// What an agent task begins with.
+#[derive(Debug)]
+pub(super) struct AgentTask {
+    pub name: String,
+    pub shim: ShimArgs,
+    pub state_dir: PathBuf,
+    pub children: Children,
+    pub machine: Machine<Launch>,
+    /// The shim that holds the process.
+    pub link: Option<Link>,
+    pub launched: Option<Launched>,
+    pub fleet: mpsc::UnboundedSender<Message>,
+}
+
+impl AgentTask {
+    /// Starts the task; the sender takes its orders.
+    pub(super) fn start(self) -> mpsc::UnboundedSender<Order> {
+        let (orders, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(Running { task: self, prepared: None, retiring: None }.run(inbox));
+        orders
+    }
+
+    /// How things are, without answers.
+    pub(super) fn report(&self) -> Report {
+        Report {
+            name: self.name.clone(),
+            state: self.machine.state(),
+            process: self.machine.process(),
+            generation: self.machine.generation(),
+            last_exit: self.machine.last_exit().cloned(),
+            launched: self.launched.clone(),
+            idle: self.machine.is_idle() && self.link.is_none(),
+            to_save: false,
+            answers: Vec::new(),
+        }
+    }
+}
+
+struct Running {
+    task: AgentTask,
+    prepared: Option<Link>,
+    retiring: Option<Link>,
+}
+
+impl Running {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        loop {
+            let deadline = self.task.machine.deadline();
+            let event = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Event(event)) => event,
+                    Some(Order::Saved) => {
+                        self.acknowledge().await;
+                        continue;
+                    }
+                    None => return,
+                },
+                said = heard(&mut self.task.link) => match self.understand(said) {
+                    Some(event) => event,
+                    None => continue,
+                },
+                _ = heard(&mut self.retiring) => {
+                    self.retiring = None;
+                    self.tell(false, Vec::new());
+                    continue;
+                }
+                () = until(deadline) => Event::Tick,
+            };
+            self.step(event).await;
+        }
+    }
+
+    async fn step(&mut self, event: Event<Launch>) {
+        let ended = matches!(event, Event::Exited { .. });
+        if ended {
+            self.retiring = self.task.link.take();
+        }
+        if matches!(event, Event::SpawnFailed { .. } | Event::Lost { .. }) {
+            self.task.link = None;
+        }
+        let mut answers = Vec::new();
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for effect in self.task.machine.handle(event, Instant::now()) {
+                match effect {
+                    Effect::Answer(ticket, outcome) => answers.push((ticket, outcome)),
+                    other => events.extend(self.carry_out(other).await),
+                }
+            }
+        }
+        if !self.task.machine.will_launch() {
+            // A shim that sees the end of its connection before a launch ends by itself.
+            self.prepared = None;
+        }
+        self.tell(ended, answers);
+    }
+
+    /// Carries out what the machine wants done; what went wrong with it is an event of its own.
+    async fn carry_out(&mut self, effect: Effect<Launch>) -> Option<Event<Launch>> {
+        match effect {
+            Effect::Prepare { path, .. } => {
+                // If that fails, the launch will say why.
+                self.prepared = self.spawn_shim(path).ok();
+                None
+            }
+            Effect::Launch { generation, launch } => {
+                let started = self.launch(generation, launch).await;
+                started.err().map(|error| Event::SpawnFailed {
+                    generation,
+                    at: Timestamp::now(),
+                    why: format!("its shim cannot be started: {error}"),
+                })
+            }
+            Effect::StopTree { path, signal, grace, .. } => {
+                let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+                let stop = ToShim::Stop { path: path.id().to_owned(), signal, grace_ms };
+                if let Some(link) = &mut self.task.link
+                    && let Err(error) = link.send(stop).await
+                {
+                    tracing::error!(agent = self.task.name, %error, "the shim cannot be told to stop");
+                }
+                None
+            }
+            Effect::Abandon { .. } => {
+                if let Some(link) = self.task.link.take() {
+                    link.end(&self.task.children);
+                }
+                None
+            }
+            Effect::Answer(..) => None,
+        }
+    }
+
+    async fn launch(&mut self, generation: u64, launch: Launch) -> io::Result<()> {
+        handoff::promote(&self.task.state_dir, &self.task.name, generation);
+        let mut link = match self.prepared.take() {
+            Some(link) => link,
+            None => self.spawn_shim(launch.path)?,
+        };
+        self.task.launched = Some(Launched {
+            hash: launch.hash,
+            entry: Some(Arc::clone(&launch.agent)),
+            tty: launch.agent.tty,
+            log_file: launch.agent.log_file_in(&self.task.state_dir).to_string_lossy().into_owned(),
+            shim_pid: link.shim_pid(),
+        });
+        link.send(ToShim::Launch(launch.numbered(generation))).await?;
+        self.task.link = Some(link);
+        Ok(())
+    }
+
+    fn spawn_shim(&self, path: RestartPath) -> io::Result<Link> {
+        Link::spawn(&self.task.children, path, &self.task.shim)
+    }
+
+    fn understand(&mut self, said: Option<FromShim>) -> Option<Event<Launch>> {
+        let generation = self.task.machine.generation();
+        let at = Timestamp::now();
+        match said {
+            Some(FromShim::Started { pid, at }) => Some(Event::Started { generation, pid, at }),
+            Some(FromShim::SpawnFailed { step, errno }) => {
+                let why = format!("{step}: {}", reason(errno));
+                Some(Event::SpawnFailed { generation, at, why })
+            }
+            Some(FromShim::Exited(exit)) => Some(Event::Exited { generation, exit }),
+            Some(FromShim::StopIncomplete { left }) => {
+                Some(Event::StopIncomplete { generation, left: describe(&left) })
+            }
+            Some(FromShim::Refused { reason }) => {
+                tracing::error!(agent = self.task.name, reason, "the shim refuses what it is told");
+                None
+            }
+            Some(FromShim::Facts(_) | FromShim::Output(_) | FromShim::Detached { .. }) => None,
+            None => {
+                tracing::error!(agent = self.task.name, generation, "its shim is gone");
+                Some(Event::Lost { generation, at })
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self) {
+        if let Some(link) = &mut self.retiring
+            && let Err(error) = link.send(ToShim::Acknowledge).await
+        {
+            tracing::warn!(agent = self.task.name, %error, "the shim had ended before its exit was stored");
+        }
+    }
+
+    fn tell(&self, to_save: bool, answers: Vec<(Ticket, Outcome)>) {
+        let report = self.task.report();
+        let idle = report.idle && self.retiring.is_none();
+        // The fleet task ends last.
+        let _ = self.task.fleet.send(Message::Report(Report { idle, to_save, answers, ..report }));
+    }
+}
+
+async fn heard(link: &mut Option<Link>) -> Option<FromShim> {
+    match link {
+        Some(link) => link.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The system's words for an error number, without the number.
+fn reason(errno: i32) -> String {
+    let error = io::Error::from_raw_os_error(errno).to_string();
+    error.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn describe(left: &[Leftover]) -> String {
+    let left = left.iter().map(|left| format!("{} ({}) is {}", left.pid, left.command, left.reason));
+    left.collect::<Vec<_>>().join(", ")
+}

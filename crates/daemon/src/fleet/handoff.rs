@@ -1,0 +1,163 @@
+//! `handoff/<name>.json`: what one incarnation leaves for the next.
+//!
+//! The note of an accepted restart is on disk as `<name>.next.json` before the old process is stopped, and
+//! becomes `<name>.json` when the new one is launched; so the running process keeps its own until then, and
+//! a restart that is superseded takes nothing away.
+
+use mcp_restart_protocol::answer::{Caller, Handoff, Note};
+use mcp_restart_protocol::timestamp::Timestamp;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the note for an agent's present process is.
+pub(super) fn file(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join("handoff").join(format!("{name}.json"))
+}
+
+/// The hand-off of a restart that is about to be accepted; restarts that are joined keep all their notes.
+pub(super) fn compose(
+    state_dir: &Path,
+    name: &str,
+    generation: u64,
+    note: Note,
+    config_diff: &[String],
+    request_id: Option<String>,
+) -> Handoff {
+    let mut notes = read(&next_file(state_dir, name)).map(|earlier| earlier.notes).unwrap_or_default();
+    notes.push(note);
+    Handoff {
+        agent: name.to_owned(),
+        generation,
+        at: Timestamp::now(),
+        notes,
+        config_diff: config_diff.to_vec(),
+        request_id,
+        rolled_back: false,
+        read_at: None,
+    }
+}
+
+/// Puts the hand-off of an accepted restart on disk.
+pub(super) fn write_next(state_dir: &Path, handoff: &Handoff) -> io::Result<()> {
+    let next = next_file(state_dir, &handoff.agent);
+    if let Some(folder) = next.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    write(&next, handoff)
+}
+
+/// The restart will not happen: nobody is handed its notes.
+pub(super) fn discard_next(state_dir: &Path, name: &str) {
+    if let Err(error) = remove(&next_file(state_dir, name)) {
+        tracing::warn!(agent = name, %error, "the note of a superseded restart could not be removed");
+    }
+}
+
+/// A process of this generation is about to be launched: its note takes the place of the last one.
+pub(super) fn promote(state_dir: &Path, name: &str, generation: u64) {
+    let (next, present) = (next_file(state_dir, name), file(state_dir, name));
+    let done = match read(&next) {
+        Some(handoff) if handoff.generation == generation => std::fs::rename(&next, &present),
+        // Another launch came in between; the notes are for whoever is launched next.
+        Some(handoff) => write(&present, &Handoff { generation, ..handoff }).and_then(|()| remove(&next)),
+        None => remove(&present),
+    };
+    if let Err(error) = done {
+        tracing::error!(agent = name, %error, "the hand-off note could not be put in place");
+    }
+}
+
+/// The note for the present process.
+pub(super) fn read_present(state_dir: &Path, name: &str) -> Option<Handoff> {
+    read(&file(state_dir, name))
+}
+
+/// Records that the agent itself has read its note.
+pub(super) fn mark_read(state_dir: &Path, handoff: &mut Handoff) {
+    if handoff.read_at.is_none() {
+        handoff.read_at = Some(Timestamp::now());
+        if let Err(error) = write(&file(state_dir, &handoff.agent), handoff) {
+            tracing::warn!(agent = handoff.agent, %error, "that the note was read could not be stored");
+        }
+    }
+}
+
+/// The notes that may become part of a prompt: those of the agent itself, the operator and local users.
+pub(super) fn notes_for_prompt<'a>(handoff: &'a Handoff, agent: &str) -> Vec<&'a str> {
+    let trusted = |from: &Caller| match from {
+        Caller::Agent { name } => name == agent,
+        Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => true,
+    };
+    handoff.notes.iter().filter(|note| trusted(&note.from)).filter_map(|note| note.text.as_deref()).collect()
+}
+
+fn next_file(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join("handoff").join(format!("{name}.next.json"))
+}
+
+fn read(file: &Path) -> Option<Handoff> {
+    let bytes = std::fs::read(file).ok()?;
+    serde_json::from_slice(&bytes)
+        .inspect_err(|error| tracing::warn!(file = %file.display(), %error, "a hand-off note cannot be read"))
+        .ok()
+}
+
+fn write(file: &Path, handoff: &Handoff) -> io::Result<()> {
+    let bytes = serde_json::to_vec_pretty(handoff).map_err(io::Error::other)?;
+    mcp_restart_process::write_atomically(file, &bytes)
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(from: Caller, text: &str) -> Note {
+        Note { from, text: Some(text.to_owned()) }
+    }
+
+    fn accept(state_dir: &Path, generation: u64, note: Note) -> Handoff {
+        let handoff = compose(state_dir, "a", generation, note, &[], None);
+        write_next(state_dir, &handoff).unwrap();
+        handoff
+    }
+
+    #[test]
+    fn the_running_process_keeps_its_note_until_the_next_is_launched() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = dir.path();
+        accept(state_dir, 2, note(Caller::Operator, "one"));
+        promote(state_dir, "a", 2);
+        accept(state_dir, 3, note(Caller::Operator, "two"));
+        let joined = accept(state_dir, 3, note(Caller::Operator, "three"));
+        assert_eq!(joined.notes.len(), 2, "joined restarts keep all their notes");
+        assert_eq!(read_present(state_dir, "a").unwrap().generation, 2);
+        promote(state_dir, "a", 3);
+        assert_eq!(read_present(state_dir, "a").unwrap(), joined);
+        promote(state_dir, "a", 4);
+        assert_eq!(read_present(state_dir, "a"), None, "a plain start has no note");
+    }
+
+    #[test]
+    fn the_notes_of_a_superseded_restart_reach_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        accept(dir.path(), 2, note(Caller::Operator, "one"));
+        discard_next(dir.path(), "a");
+        promote(dir.path(), "a", 2);
+        assert_eq!(read_present(dir.path(), "a"), None);
+    }
+
+    #[test]
+    fn another_agents_words_are_never_part_of_a_prompt() {
+        let dir = tempfile::tempdir().unwrap();
+        accept(dir.path(), 1, note(Caller::Agent { name: "b".into() }, "rm -rf"));
+        let handoff = accept(dir.path(), 1, note(Caller::Agent { name: "a".into() }, "go on"));
+        assert_eq!(notes_for_prompt(&handoff, "a"), ["go on"]);
+    }
+}

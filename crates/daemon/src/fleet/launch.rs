@@ -1,0 +1,364 @@
+//! From an entry of the config to a launch that was checked completely.
+
+use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
+use mcp_restart_config::{Agent, Inject, KeepChildren};
+use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::shim::{self, ShimLaunch};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows and columns of an agent's terminal until somebody attaches.
+const TERMINAL: (u16, u16) = (40, 120);
+/// Variables by which a service manager speaks to the daemon, not to its agents.
+const SERVICE_MANAGER: [&str; 5] =
+    ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC"];
+
+/// What a launch needs besides its entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub state_dir: &'a Path,
+    pub socket: &'a Path,
+    pub config_file: &'a Path,
+    /// The MCP endpoint, once it listens.
+    pub url: Option<&'a str>,
+    /// The agent's own token.
+    pub token: &'a str,
+    /// The daemon's environment.
+    pub inherited: &'a [(OsString, OsString)],
+}
+
+/// A launch that was checked, but for the number that it will get.
+#[derive(Debug, Clone)]
+pub(super) struct Launch {
+    /// The entry that it was made from.
+    pub agent: Arc<Agent>,
+    /// Hash of that entry.
+    pub hash: u64,
+    /// The way by which this came about.
+    pub path: RestartPath,
+    /// What the shim is told.
+    pub shim: Box<ShimLaunch>,
+}
+
+impl Launch {
+    /// The launch of this generation.
+    pub(super) fn numbered(mut self, generation: u64) -> Box<ShimLaunch> {
+        self.shim.generation = generation;
+        let number = generation.to_string().into_bytes();
+        self.shim.environment.push((b"MCP_RESTART_GENERATION".to_vec(), number));
+        self.shim
+    }
+}
+
+/// Checks everything that can be known before the old process is touched, and writes the MCP config file.
+pub(super) fn prepare(
+    agent: &Arc<Agent>,
+    around: Surroundings<'_>,
+    path: RestartPath,
+    restart: Option<Restart<'_>>,
+) -> Result<Launch, Failure> {
+    let mcp_config_file = mcp_config_file(around.state_dir, &agent.name);
+    let mcp_config_text = mcp_config_file.to_string_lossy();
+    let endpoint = endpoint(agent, around, &mcp_config_text);
+    let line = mcp_restart_agents::command_line(agent, endpoint, restart);
+    let environment = environment(agent, around, endpoint);
+    let program = resolve(agent, &environment)?;
+    check_cwd(agent)?;
+    let log_file = agent.log_file_in(around.state_dir);
+    check_log(agent, &log_file)?;
+    if let Some(text) = &line.mcp_config {
+        write_mcp_config(&mcp_config_file, text)
+            .map_err(|error| unusable(agent, &mcp_config_file, &error))?;
+    }
+    let argv = std::iter::once(&agent.command).chain(&line.arguments);
+    let hash = hash(agent);
+    let shim = ShimLaunch {
+        name: agent.name.clone(),
+        generation: 0,
+        launch_hash: hash,
+        path: path.id().to_owned(),
+        program: program.into_os_string().into_vec(),
+        argv: argv.map(|argument| argument.clone().into_bytes()).collect(),
+        environment: environment
+            .into_iter()
+            .map(|(name, value)| (name.into_vec(), value.into_vec()))
+            .collect(),
+        cwd: agent.cwd.as_os_str().as_bytes().to_vec(),
+        terminal: agent.tty.then_some(TERMINAL),
+        log_file: log_file.into_os_string().into_vec(),
+        log_max_bytes: agent.log_max_bytes,
+        log_keep: agent.log_keep,
+        keep_children: match &agent.keep_children {
+            KeepChildren::All => shim::KeepChildren::All,
+            KeepChildren::Named(names) => shim::KeepChildren::Named(names.clone()),
+        },
+    };
+    Ok(Launch { agent: Arc::clone(agent), hash, path, shim: Box::new(shim) })
+}
+
+/// Where an agent's generated MCP config is.
+pub(super) fn mcp_config_file(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join("mcp-config").join(format!("{name}.mcp.json"))
+}
+
+/// A number that differs between entries that differ; FNV-1a over their text.
+pub(super) fn hash(agent: &Agent) -> u64 {
+    format!("{agent:?}")
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn endpoint<'a>(agent: &Agent, around: Surroundings<'a>, mcp_config_file: &'a str) -> Option<Endpoint<'a>> {
+    (agent.inject_mcp != Inject::No).then_some(around.url).flatten().map(|url| Endpoint {
+        url,
+        token: around.token,
+        mcp_config_file,
+    })
+}
+
+/// The whole environment, but for the generation. The variables that say which agent this is come even
+/// without injection: by them a lost process is known for what it is.
+fn environment(
+    agent: &Agent,
+    around: Surroundings<'_>,
+    endpoint: Option<Endpoint<'_>>,
+) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> =
+        around.inherited.iter().filter(|(name, _)| is_inherited(name)).cloned().collect();
+    let mut set = |name: &str, value: &OsStr| {
+        environment.retain(|(earlier, _)| earlier != name);
+        environment.push((name.into(), value.to_owned()));
+    };
+    if agent.tty {
+        set("TERM", "xterm-256color".as_ref());
+    }
+    for (name, value) in &agent.env {
+        set(name, value.as_ref());
+    }
+    set("MCP_RESTART_AGENT", agent.name.as_ref());
+    set("MCP_RESTART_SOCKET", around.socket.as_ref());
+    if agent.inject_mcp != Inject::No {
+        set("MCP_RESTART_CONFIG", around.config_file.as_ref());
+        set("MCP_RESTART_TOKEN", around.token.as_ref());
+        set("MCP_RESTART_HANDOFF_FILE", super::handoff::file(around.state_dir, &agent.name).as_ref());
+    }
+    if let Some(endpoint) = endpoint {
+        set("MCP_RESTART_URL", endpoint.url.as_ref());
+        set("MCP_RESTART_CONFIG_FILE", endpoint.mcp_config_file.as_ref());
+    }
+    environment
+}
+
+fn is_inherited(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    !name.starts_with("MCP_RESTART_")
+        && !name.starts_with("LISTEN_")
+        && !name.starts_with("WATCHDOG_")
+        && !SERVICE_MANAGER.contains(&&*name)
+        && !NESTING_MARKERS.contains(&&*name)
+}
+
+/// The program's absolute path, by the agent's own PATH.
+fn resolve(agent: &Agent, environment: &[(OsString, OsString)]) -> Result<PathBuf, Failure> {
+    if agent.command.contains('/') {
+        let program = PathBuf::from(&agent.command);
+        return match executable(&program) {
+            Ok(()) => Ok(program),
+            Err(why) => Err(cannot_run(agent, &format!("{} {why}", program.display()))),
+        };
+    }
+    let search = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
+    let search = search.unwrap_or_default();
+    let mut why = None;
+    for folder in std::env::split_paths(&search).filter(|folder| folder.is_absolute()) {
+        let program = folder.join(&agent.command);
+        match executable(&program) {
+            Ok(()) => return Ok(program),
+            Err(Unusable::Missing) => {}
+            Err(other) => why = why.or_else(|| Some(format!("{} {other}", program.display()))),
+        }
+    }
+    let why = why.unwrap_or_else(|| format!("{} was not found", agent.command));
+    Err(cannot_run(agent, &why).hint(format!("searched its PATH: {}", search.to_string_lossy())))
+}
+
+#[derive(Debug)]
+enum Unusable {
+    Missing,
+    Folder,
+    NotExecutable,
+    Other(io::Error),
+}
+
+fn executable(program: &Path) -> Result<(), Unusable> {
+    match std::fs::metadata(program) {
+        Ok(metadata) if metadata.is_dir() => Err(Unusable::Folder),
+        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => Err(Unusable::NotExecutable),
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(Unusable::Missing)
+        }
+        Err(error) => Err(Unusable::Other(error)),
+    }
+}
+
+impl std::fmt::Display for Unusable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => f.write_str("does not exist"),
+            Self::Folder => f.write_str("is a folder"),
+            Self::NotExecutable => f.write_str("is not executable"),
+            Self::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+fn check_cwd(agent: &Agent) -> Result<(), Failure> {
+    let why = match std::fs::metadata(&agent.cwd) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => "is not a folder".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "does not exist".to_owned(),
+        Err(error) => format!("cannot be used: {error}"),
+    };
+    Err(cannot_run(agent, &format!("its cwd {} {why}", agent.cwd.display())))
+}
+
+fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
+    if let Some(folder) = log_file.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| unusable(agent, folder, &error))?;
+    }
+    match std::fs::symlink_metadata(log_file) {
+        Ok(metadata) if metadata.is_symlink() => {
+            Err(cannot_run(agent, &format!("its log {} is a symbolic link", log_file.display())))
+        }
+        // Opening a pipe for writing waits for its reader.
+        Ok(metadata) if !metadata.is_file() => Ok(()),
+        _ => std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(log_file)
+            .map(drop)
+            .map_err(|error| unusable(agent, log_file, &error)),
+    }
+}
+
+fn write_mcp_config(file: &Path, text: &str) -> io::Result<()> {
+    if std::fs::read(file).is_ok_and(|present| present == text.as_bytes()) {
+        return Ok(());
+    }
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    mcp_restart_process::write_atomically(file, text.as_bytes())
+}
+
+fn cannot_run(agent: &Agent, why: &str) -> Failure {
+    Failure::new(ErrorCode::SpawnFailed, format!("{} cannot be started: {why}", agent.name))
+}
+
+fn unusable(agent: &Agent, path: &Path, error: &io::Error) -> Failure {
+    cannot_run(agent, &format!("{} cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcp_restart_config::{Environment, from_text};
+
+    struct Place {
+        dir: tempfile::TempDir,
+        inherited: Vec<(OsString, OsString)>,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let inherited = [
+                ("PATH", "/usr/bin:/bin"),
+                ("HOME", "/home/ada"),
+                ("NOTIFY_SOCKET", "/run/x"),
+                ("LISTEN_FDS", "1"),
+                ("WATCHDOG_PID", "1"),
+                ("CLAUDECODE", "1"),
+                ("MCP_RESTART_TOKEN", "operator"),
+            ];
+            let inherited = inherited.map(|(name, value)| (name.into(), value.into())).to_vec();
+            Self { dir: tempfile::tempdir().unwrap(), inherited }
+        }
+
+        fn prepare(&self, entry: &str) -> Result<Launch, Failure> {
+            let file = self.dir.path().join("mcp-restart.config.json");
+            let home = Some(self.dir.path().to_owned());
+            let environment = Environment { home, ..Environment::default() };
+            let config = from_text(&format!("{{\"agents\":[{entry}]}}"), &file, &environment).unwrap();
+            let around = Surroundings {
+                state_dir: self.dir.path(),
+                socket: Path::new("/state/mcp-restartd.sock"),
+                config_file: &file,
+                url: Some("http://127.0.0.1:4310/mcp"),
+                token: "mra_own",
+                inherited: &self.inherited,
+            };
+            prepare(&Arc::new(config.agents[0].clone()), around, RestartPath::CtlStart, None)
+        }
+    }
+
+    fn variable(launch: &ShimLaunch, name: &str) -> Option<String> {
+        let mut found = launch.environment.iter().filter(|(key, _)| key == name.as_bytes());
+        let value = found.next().map(|(_, value)| String::from_utf8(value.clone()).unwrap());
+        assert!(found.next().is_none(), "{name} is set twice");
+        value
+    }
+
+    #[test]
+    fn an_agent_inherits_neither_the_operators_token_nor_the_service_managers_variables() {
+        let place = Place::new();
+        let launch =
+            place.prepare(r#"{"name":"a","command":"sh","env":{"MCP_RESTART_AGENT":"b","X":"1"}}"#).unwrap();
+        let launch = launch.numbered(7);
+        assert_eq!(variable(&launch, "MCP_RESTART_TOKEN").as_deref(), Some("mra_own"));
+        assert_eq!(variable(&launch, "MCP_RESTART_AGENT").as_deref(), Some("a"));
+        assert_eq!(variable(&launch, "MCP_RESTART_GENERATION").as_deref(), Some("7"));
+        assert_eq!(variable(&launch, "X").as_deref(), Some("1"));
+        assert_eq!(variable(&launch, "HOME").as_deref(), Some("/home/ada"));
+        for gone in ["NOTIFY_SOCKET", "LISTEN_FDS", "WATCHDOG_PID", "CLAUDECODE"] {
+            assert_eq!(variable(&launch, gone), None, "{gone}");
+        }
+    }
+
+    #[test]
+    fn without_injection_an_agent_gets_no_token_and_no_endpoint() {
+        let place = Place::new();
+        let launch = place.prepare(r#"{"name":"a","command":"sh","injectMcp":false}"#).unwrap().numbered(1);
+        for gone in ["MCP_RESTART_TOKEN", "MCP_RESTART_URL", "MCP_RESTART_CONFIG_FILE"] {
+            assert_eq!(variable(&launch, gone), None, "{gone}");
+        }
+        assert!(!mcp_config_file(place.dir.path(), "a").exists());
+    }
+
+    #[test]
+    fn a_launch_that_cannot_work_is_told_apart_before_anything_is_touched() {
+        let place = Place::new();
+        std::fs::write(place.dir.path().join("plain"), "x").unwrap();
+        let table = [
+            (r#"{"name":"a","command":"no-such-program"}"#, "no-such-program was not found"),
+            (r#"{"name":"a","command":"./no-such"}"#, "does not exist"),
+            (r#"{"name":"a","command":"./plain"}"#, "is not executable"),
+            (r#"{"name":"a","command":"/usr"}"#, "is a folder"),
+            (r#"{"name":"a","command":"sh","cwd":"nowhere"}"#, "does not exist"),
+            (r#"{"name":"a","command":"sh","cwd":"plain"}"#, "is not a folder"),
+        ];
+        for (entry, want) in table {
+            let failure = place.prepare(entry).unwrap_err();
+            assert_eq!(failure.code, ErrorCode::SpawnFailed);
+            assert!(failure.message.contains(want), "{entry}: {}", failure.message);
+        }
+        std::os::unix::fs::symlink("/etc/passwd", place.dir.path().join("link.log")).unwrap();
+        let failure = place.prepare(r#"{"name":"a","command":"sh","logFile":"link.log"}"#).unwrap_err();
+        assert!(failure.message.contains("is a symbolic link"), "{}", failure.message);
+    }
+}

@@ -1,0 +1,118 @@
+//! The connection to one shim.
+
+use crate::children::Children;
+use futures_util::{SinkExt, StreamExt};
+use mcp_restart_process::Signal;
+use mcp_restart_protocol::codec::{CodecError, Frames};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::shim::{FromShim, SHIM_HELLO_LEN, SHIM_PROTOCOL, ShimHello, ToShim};
+use mcp_restart_shim::ShimArgs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::UnixStream;
+use tokio_util::bytes::BytesMut;
+use tokio_util::codec::{Decoder, Encoder, Framed};
+
+/// A shim reads what it is sent at once; one that does not for so long is stuck.
+const SEND_LIMIT: Duration = Duration::from_secs(5);
+
+/// A shim that was greeted and can be spoken to.
+#[derive(Debug)]
+pub(super) struct Link {
+    shim_pid: Option<u32>,
+    frames: Framed<UnixStream, ShimCodec>,
+}
+
+impl Link {
+    /// Starts a shim that waits for its launch.
+    pub(super) fn spawn(children: &Children, path: RestartPath, shim: &ShimArgs) -> io::Result<Self> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let spawn = shim.spawn(mcp_restart_process::own_executable(), OwnedFd::from(theirs));
+        // The end of a shim is seen by the end of its connection.
+        let (pid, _) = children.spawn(path, spawn)?;
+        Ok(Self::over(UnixStream::from_std(ours)?, Some(pid)))
+    }
+
+    /// Connects to a shim that an earlier daemon started.
+    pub(super) async fn connect(socket: &Path) -> io::Result<Self> {
+        Ok(Self::over(UnixStream::connect(socket).await?, None))
+    }
+
+    fn over(stream: UnixStream, shim_pid: Option<u32>) -> Self {
+        Self { shim_pid, frames: Framed::new(stream, ShimCodec::default()) }
+    }
+
+    /// The shim's process id, of a shim that this daemon started.
+    pub(super) fn shim_pid(&self) -> Option<u32> {
+        self.shim_pid
+    }
+
+    /// Ends a shim that does not do its work; its agent dies with it.
+    pub(super) fn end(self, children: &Children) {
+        if let Some(pid) = self.shim_pid {
+            children.signal(RestartPath::AbandonedShim, pid, Signal::KILL);
+        }
+    }
+
+    /// Tells the shim something.
+    pub(super) async fn send(&mut self, message: ToShim) -> io::Result<()> {
+        match tokio::time::timeout(SEND_LIMIT, self.frames.send(message)).await {
+            Ok(sent) => sent.map_err(io::Error::other),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the shim does not read")),
+        }
+    }
+
+    /// What the shim says next; none when it is gone, or no longer understood. May be dropped at any await.
+    pub(super) async fn next(&mut self) -> Option<FromShim> {
+        match self.frames.next().await? {
+            Ok(message) => Some(message),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a shim is not understood");
+                None
+            }
+        }
+    }
+}
+
+/// The hello of each side, then frames.
+#[derive(Debug, Default)]
+struct ShimCodec {
+    sent_hello: bool,
+    seen_hello: bool,
+    frames: Frames<FromShim, ToShim>,
+}
+
+impl Decoder for ShimCodec {
+    type Item = FromShim;
+    type Error = CodecError;
+
+    fn decode(&mut self, source: &mut BytesMut) -> Result<Option<FromShim>, CodecError> {
+        if !self.seen_hello {
+            let Some(hello) = source.first_chunk::<SHIM_HELLO_LEN>().copied() else { return Ok(None) };
+            let _ = source.split_to(SHIM_HELLO_LEN);
+            match ShimHello::from_bytes(hello) {
+                Some(ShimHello { protocol: SHIM_PROTOCOL }) => self.seen_hello = true,
+                Some(ShimHello { protocol }) => {
+                    return Err(CodecError::Malformed(format!("it speaks shim protocol {protocol}")));
+                }
+                None => return Err(CodecError::Malformed("not a shim's hello".to_owned())),
+            }
+        }
+        self.frames.decode(source)
+    }
+}
+
+impl Encoder<ToShim> for ShimCodec {
+    type Error = CodecError;
+
+    fn encode(&mut self, message: ToShim, target: &mut BytesMut) -> Result<(), CodecError> {
+        if !self.sent_hello {
+            target.extend_from_slice(&ShimHello::OURS.to_bytes());
+            self.sent_hello = true;
+        }
+        self.frames.encode(message, target)
+    }
+}

@@ -1,0 +1,238 @@
+//! The agents that have a task, and what was last reported of each.
+
+use super::Message;
+use super::agent::{AgentTask, Launched, Order, Report};
+use super::config_watch::Entry;
+use super::link::Link;
+use super::store::Store;
+use crate::children::Children;
+use mcp_restart_config::Agent;
+use mcp_restart_process::tree::Tree;
+use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
+use mcp_restart_protocol::answer::{ErrorCode, Failure, Terminal};
+use mcp_restart_protocol::shim::ShimFacts;
+use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_shim::{RunFiles, ShimArgs, run_id};
+use mcp_restart_supervisor::Machine;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+#[derive(Debug)]
+pub(super) struct Members {
+    state_dir: PathBuf,
+    children: Children,
+    messages: mpsc::UnboundedSender<Message>,
+    by_name: BTreeMap<String, Member>,
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    orders: mpsc::UnboundedSender<Order>,
+    /// What its task said last.
+    pub report: Report,
+    /// The generation that reached the MCP endpoint, and when it last did.
+    connected: Option<(u64, Timestamp)>,
+}
+
+impl Members {
+    pub(super) fn new(
+        state_dir: PathBuf,
+        children: Children,
+        messages: mpsc::UnboundedSender<Message>,
+    ) -> Self {
+        Self { state_dir, children, messages, by_name: BTreeMap::new() }
+    }
+
+    /// Gives an agent of the config its task, if it has none.
+    pub(super) fn enlist(&mut self, name: &str, store: &Store) {
+        if !self.by_name.contains_key(name) {
+            let record = store.agent(name).cloned().unwrap_or_default();
+            let state = if record.exited { AgentState::Exited } else { AgentState::Stopped };
+            self.add(name, Machine::new(state, record.generation, record.last_exit), None, None);
+        }
+    }
+
+    /// Takes on a process that an earlier daemon started.
+    pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Link, last_exit: Option<LastExit>) {
+        let machine = Machine::adopted(facts.generation, facts.pid, facts.started_at, last_exit);
+        let launched = Launched {
+            hash: facts.launch_hash,
+            entry: None,
+            tty: facts.tty,
+            log_file: String::from_utf8_lossy(&facts.log_file).into_owned(),
+            shim_pid: Some(facts.shim_pid),
+        };
+        self.add(&facts.name, machine, Some(link), Some(launched));
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        machine: Machine<super::launch::Launch>,
+        link: Option<Link>,
+        launched: Option<Launched>,
+    ) {
+        let task = AgentTask {
+            name: name.to_owned(),
+            shim: ShimArgs::for_agent(&self.state_dir, name),
+            state_dir: self.state_dir.clone(),
+            children: self.children.clone(),
+            machine,
+            link,
+            launched,
+            fleet: self.messages.clone(),
+        };
+        let report = task.report();
+        self.by_name.insert(name.to_owned(), Member { orders: task.start(), report, connected: None });
+    }
+
+    pub(super) fn order(&self, name: &str, order: Order) {
+        if let Some(member) = self.by_name.get(name) {
+            // An agent task lives as long as its sender.
+            let _ = member.orders.send(order);
+        }
+    }
+
+    pub(super) fn order_all(&self, order: impl Fn() -> Order) {
+        for member in self.by_name.values() {
+            let _ = member.orders.send(order());
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
+        self.by_name.iter().map(|(name, member)| (name.as_str(), member))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Member> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(super) fn is_idle(&self, name: &str) -> bool {
+        self.by_name.get(name).is_none_or(|member| member.report.idle)
+    }
+
+    pub(super) fn generation(&self, name: &str) -> u64 {
+        self.by_name.get(name).map_or(0, |member| member.report.generation)
+    }
+
+    /// The entry by which this daemon launched the present process.
+    pub(super) fn launched_entry(&self, name: &str) -> Option<Arc<Agent>> {
+        self.by_name.get(name)?.report.launched.as_ref()?.entry.clone()
+    }
+
+    /// Whether the report changes what users see.
+    pub(super) fn take_report(&mut self, report: Report) -> bool {
+        let Some(member) = self.by_name.get_mut(&report.name) else { return false };
+        let shown =
+            |report: &Report| (report.state, report.process, report.generation, report.last_exit.clone());
+        let changed = shown(&member.report) != shown(&report);
+        member.report = report;
+        changed
+    }
+
+    /// Notes that an agent reached the endpoint; whether it is the first time of this process.
+    pub(super) fn connected(&mut self, name: &str, at: Timestamp) -> bool {
+        let Some(member) = self.by_name.get_mut(name) else { return false };
+        let Some((_, generation, _)) = member.report.process else { return false };
+        let first = member.connected.is_none_or(|(earlier, _)| earlier != generation);
+        member.connected = Some((generation, at));
+        first
+    }
+
+    /// Names of the fields in which an entry differs from the launch of the running process.
+    pub(super) fn diff(&self, name: &str, entry: &Entry) -> Vec<String> {
+        let Some(member) = self.by_name.get(name) else { return Vec::new() };
+        match &member.report.launched {
+            Some(Launched { entry: Some(launched), .. }) => launched.diff(&entry.agent),
+            // An earlier daemon knew the entry; only its hash is left.
+            Some(Launched { hash, .. }) if *hash != entry.hash => vec!["entry".to_owned()],
+            _ => Vec::new(),
+        }
+    }
+
+    /// How an agent is shown, under its entry if it has one.
+    pub(super) fn view(&self, name: &str, entry: Option<&Entry>) -> Option<AgentView> {
+        let Member { report, connected, .. } = self.by_name.get(name)?;
+        let running = report.process.is_some();
+        let launched = report.launched.as_ref().filter(|_| running || entry.is_none());
+        let shown = launched.and_then(|launched| launched.entry.as_ref()).or(entry.map(|entry| &entry.agent));
+        let connected_at = connected
+            .filter(|(generation, _)| report.process.is_some_and(|(_, running, _)| running == *generation))
+            .map(|(_, at)| at);
+        let log_file = launched.map(|launched| launched.log_file.clone()).or_else(|| {
+            entry.map(|entry| entry.agent.log_file_in(&self.state_dir).to_string_lossy().into_owned())
+        });
+        Some(AgentView {
+            name: name.to_owned(),
+            kind: shown.map_or("generic", |agent| agent.kind.as_str()).to_owned(),
+            state: report.state,
+            pid: report.process.map(|(pid, ..)| pid),
+            generation: report.generation,
+            started_at: report.process.map(|(.., at)| at),
+            uptime_ms: report.process.map(|(.., at)| Timestamp::now().millis_since(at)),
+            autostart: entry.is_some_and(|entry| entry.agent.autostart),
+            tty: launched.map_or_else(|| entry.is_some_and(|entry| entry.agent.tty), |launched| launched.tty),
+            session_id: None,
+            connected_at,
+            config_changed: launched.zip(entry).is_some_and(|(launched, entry)| launched.hash != entry.hash),
+            listed: entry.is_some(),
+            log_file: log_file.unwrap_or_default(),
+            last_exit: report.last_exit.clone(),
+        })
+    }
+
+    /// Where to attach; none for a name that nobody has.
+    pub(super) fn terminal(&self, name: &str) -> Option<Result<Terminal, Failure>> {
+        let report = &self.by_name.get(name)?.report;
+        Some(match (&report.process, &report.launched) {
+            (Some((_, generation, _)), Some(Launched { tty: true, .. })) => {
+                let socket =
+                    RunFiles::new(&self.state_dir, &run_id(name)).socket.to_string_lossy().into_owned();
+                Ok(Terminal { socket, generation: *generation })
+            }
+            (Some(_), _) => Err(Failure::new(
+                ErrorCode::InvalidArgument,
+                format!("{name} runs without a terminal"),
+            )
+            .hint(format!(
+                "`mcp-restartctl set {name} tty=true` and restart it, or read `mcp-restartctl logs {name}`"
+            ))),
+            (None, _) => Err(Failure::new(ErrorCode::NotRunning, format!("{name} is not running"))
+                .hint(format!("`mcp-restartctl start {name}`"))),
+        })
+    }
+
+    /// The agent below whose shim a process is, or that shim's.
+    pub(super) fn of_process(&self, pid: u32) -> Option<String> {
+        let line = mcp_restart_process::ancestors(pid);
+        self.shims().find(|(_, shim)| line.contains(shim)).map(|(name, _)| name.to_owned())
+    }
+
+    /// The agent below whose shim a process has this socket open.
+    pub(super) fn of_socket(&self, inode: u64) -> Option<String> {
+        self.shims()
+            .find(|(_, shim)| {
+                let below = Tree::below(*shim, |_| false).members.into_iter().map(|process| process.pid);
+                mcp_restart_process::owner_of_inode(inode, below).is_some()
+            })
+            .map(|(name, _)| name.to_owned())
+    }
+
+    fn shims(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.iter().filter_map(|(name, member)| {
+            let shim_pid = member.report.launched.as_ref()?.shim_pid?;
+            (!member.report.idle).then_some((name, shim_pid))
+        })
+    }
+
+    /// The state dir that all this is about.
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+}

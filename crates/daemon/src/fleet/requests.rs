@@ -1,0 +1,322 @@
+//! How the fleet task takes requests: who may, with which config, and what is written before the running
+//! process is touched.
+
+use super::agent::Order;
+use super::answers::shutting_down;
+use super::config_watch::Entry;
+use super::launch::{self, Launch, Surroundings};
+use super::repetition::{self, ReplayKey};
+use super::task::{FleetTask, Pending};
+use super::{Lifecycle, Reply, handoff, rights};
+use mcp_restart_agents::Restart;
+use mcp_restart_config::{Agent, Control};
+use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Note, RestartAnswer};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::request::{NOTE_MAX, RestartRequest};
+use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_supervisor::{Ask, Event as MachineEvent, Mode, Plan, StopAsk, StopPlan, Ticket};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl FleetTask {
+    pub(super) fn start(&mut self, request: &Lifecycle, reply: Reply<AgentAnswer>) {
+        let prepared = self
+            .admit(&request.caller, &request.name)
+            .and_then(|()| self.entry_read_again(&request.name))
+            .and_then(|entry| self.prepare(&entry, request.path, None).map(|launch| (entry, launch)));
+        match prepared {
+            Ok((entry, launch)) => {
+                let name = entry.agent.name.clone();
+                if self.members.is_idle(&name) {
+                    handoff::discard_next(&self.state_dir, &name);
+                }
+                let pending = Pending::Agent { name: name.clone(), entry: Some(entry.agent), reply };
+                let mode = if request.wait { Mode::Wait } else { Mode::NoWait };
+                let ask = self.ask(pending, launch, request.path, mode);
+                self.members.order(&name, Order::Event(MachineEvent::Start(ask)));
+            }
+            Err(failure) => {
+                let _ = reply.send(Err(failure));
+            }
+        }
+    }
+
+    pub(super) fn stop(&mut self, request: &Lifecycle, reply: Reply<AgentAnswer>) {
+        let Lifecycle { caller, path, name, wait } = request;
+        let admitted = self.admit(caller, name).and_then(|()| {
+            self.refresh();
+            if self.members.contains(name) { Ok(()) } else { Err(self.unknown(name)) }
+        });
+        if let Err(failure) = admitted {
+            let _ = reply.send(Err(failure));
+            return;
+        }
+        handoff::discard_next(&self.state_dir, name);
+        let entry = self.entry_or_launched(name);
+        let stop = stop_plan(entry.as_deref(), *path);
+        let ticket = self.ticket(Pending::Agent { name: name.clone(), entry, reply });
+        let mode = mode(caller, name, *wait);
+        self.members.order(name, Order::Event(MachineEvent::Stop(StopAsk { ticket, stop, mode })));
+    }
+
+    pub(super) fn restart(
+        &mut self,
+        caller: &Caller,
+        path: RestartPath,
+        request: &RestartRequest,
+        reply: Reply<RestartAnswer>,
+    ) {
+        match self.accept_restart(caller, path, request) {
+            Ok(Accepted::Replayed(answer)) => {
+                let _ = reply.send(Ok(*answer));
+            }
+            Ok(Accepted::Anew { entry, launch, config_diff, replay }) => {
+                let name = entry.agent.name.clone();
+                let pending =
+                    Pending::Restart { name: name.clone(), entry: entry.agent, config_diff, replay, reply };
+                let mode = mode(caller, &name, request.wait);
+                let ask = self.ask(pending, *launch, path, mode);
+                self.members.order(&name, Order::Event(MachineEvent::Restart(ask)));
+            }
+            Err(failure) => {
+                let _ = reply.send(Err(failure));
+            }
+        }
+    }
+
+    /// Everything that is checked and written before the running process is touched.
+    fn accept_restart(
+        &mut self,
+        caller: &Caller,
+        path: RestartPath,
+        request: &RestartRequest,
+    ) -> Result<Accepted, Failure> {
+        let name = match (&request.name, caller) {
+            (Some(name), _) | (None, Caller::Agent { name }) => name.clone(),
+            (None, _) => {
+                return Err(invalid("no agent is named, and the caller is none")
+                    .hint("name the agent; only an agent may leave its own name out"));
+            }
+        };
+        self.admit(caller, &name)?;
+        check_note(request.note.as_deref())?;
+        let entry = self.entry_read_again(&name)?;
+        let replay = ReplayKey::of(caller, request, entry.hash)?;
+        if let Some(answer) = replay.as_ref().and_then(|key| key.answer(&self.store, Timestamp::now())) {
+            return Ok(Accepted::Replayed(Box::new(answer)));
+        }
+        let now = Timestamp::now();
+        let own = matches!(caller, Caller::Agent { name: agent } if *agent == name);
+        if own {
+            repetition::check_self_restarts(&mut self.store, &entry.agent, now)?;
+        }
+        let config_diff = self.members.diff(&name, &entry);
+        let note = Note { from: caller.clone(), text: request.note.clone() };
+        let generation = self.members.generation(&name) + 1;
+        let request_id = request.request_id.clone();
+        let handoff = handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id);
+        let notes = handoff::notes_for_prompt(&handoff, &name);
+        let prompt =
+            mcp_restart_agents::restart_prompt(&describe(caller, &name), generation, &notes, &config_diff);
+        let launch = self.prepare(&entry, path, Some(Restart { prompt: &prompt, session_id: None }))?;
+        handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
+            Failure::new(ErrorCode::Internal, format!("the note for {name} could not be stored: {error}"))
+        })?;
+        if own {
+            self.store.agent_mut(&name).self_restarts.push_back(now);
+        }
+        Ok(Accepted::Anew { entry, launch: Box::new(launch), config_diff, replay })
+    }
+
+    fn admit(&self, caller: &Caller, target: &str) -> Result<(), Failure> {
+        if self.is_closing {
+            return Err(shutting_down());
+        }
+        rights::may_control(caller, self.control(caller), target)
+    }
+
+    /// What the config grants a calling agent; one that runs on without an entry may do as it could.
+    fn control(&self, caller: &Caller) -> Control {
+        match caller {
+            Caller::Agent { name } => {
+                self.entry_or_launched(name).map_or(Control::SelfOnly, |agent| agent.control)
+            }
+            Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => Control::All,
+        }
+    }
+
+    pub(super) fn entry_or_launched(&self, name: &str) -> Option<Arc<Agent>> {
+        let entry = self.config.entry(name).map(|entry| Arc::clone(&entry.agent));
+        entry.or_else(|| self.members.launched_entry(name))
+    }
+
+    fn entry_read_again(&mut self, name: &str) -> Result<Entry, Failure> {
+        if let Err(error) = self.config.read() {
+            return Err(Failure::new(
+                ErrorCode::ConfigInvalid,
+                format!("the config cannot be used:\n{error}"),
+            )
+            .hint("nothing was stopped or started; mend the file and ask again"));
+        }
+        self.enlist();
+        self.config.entry(name).cloned().ok_or_else(|| self.unknown(name))
+    }
+
+    pub(super) fn prepare(
+        &mut self,
+        entry: &Entry,
+        path: RestartPath,
+        restart: Option<Restart<'_>>,
+    ) -> Result<Launch, Failure> {
+        let token = self
+            .store
+            .token(&entry.agent.name)
+            .map_err(|error| Failure::new(ErrorCode::Internal, format!("no token could be made: {error}")))?;
+        let around = Surroundings {
+            state_dir: &self.state_dir,
+            socket: &self.socket,
+            config_file: &self.config.in_force().file,
+            url: self.url.as_deref(),
+            token: &token,
+            inherited: &self.inherited,
+        };
+        launch::prepare(&entry.agent, around, path, restart)
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        pending: Pending,
+        launch: Launch,
+        path: RestartPath,
+        mode: Mode,
+    ) -> Ask<Launch> {
+        let stop = stop_plan(Some(&launch.agent), path);
+        let settle = launch.agent.settle;
+        Ask { ticket: self.ticket(pending), plan: Plan { launch, settle }, stop, mode }
+    }
+
+    fn ticket(&mut self, pending: Pending) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        self.pending.insert(ticket, pending);
+        ticket
+    }
+
+    pub(super) fn autostart(&mut self) {
+        if !std::mem::take(&mut self.autostart) || self.is_closing {
+            return;
+        }
+        let entries: Vec<Entry> =
+            self.config.entries().iter().filter(|entry| entry.agent.autostart).cloned().collect();
+        for entry in entries {
+            let name = entry.agent.name.clone();
+            match self.prepare(&entry, RestartPath::Autostart, None) {
+                Ok(launch) => {
+                    handoff::discard_next(&self.state_dir, &name);
+                    let pending = Pending::Autostart { name: name.clone(), entry: entry.agent };
+                    let ask = self.ask(pending, launch, RestartPath::Autostart, Mode::Wait);
+                    self.members.order(&name, Order::Event(MachineEvent::Start(ask)));
+                }
+                Err(failure) => tracing::error!(agent = name, "autostart: {failure}"),
+            }
+        }
+    }
+
+    /// The failure for a name that nobody has.
+    pub(super) fn unknown(&self, name: &str) -> Failure {
+        let names: Vec<&str> = self.config.entries().iter().map(|entry| &*entry.agent.name).collect();
+        let hint = if names.is_empty() {
+            format!("{} has no agents", self.config.in_force().file.display())
+        } else {
+            format!("the agents are: {}", names.join(", "))
+        };
+        Failure::new(ErrorCode::UnknownAgent, format!("there is no agent {name:?}")).hint(hint)
+    }
+
+    /// Whether the caller may read what is an agent's own.
+    pub(super) fn check_reader(&self, caller: &Caller, name: &str) -> Result<(), Failure> {
+        if !self.members.contains(name) {
+            return Err(self.unknown(name));
+        }
+        rights::may_read(caller, self.control(caller), name)
+    }
+
+    /// The token of an agent and the endpoint, once it listens.
+    pub(super) fn endpoint_of(&mut self, name: &str) -> std::io::Result<(String, Option<String>)> {
+        Ok((self.store.token(name)?, self.url.clone()))
+    }
+}
+
+/// What became of a restart that was asked for.
+enum Accepted {
+    Replayed(Box<RestartAnswer>),
+    Anew { entry: Entry, launch: Box<Launch>, config_diff: Vec<String>, replay: Option<ReplayKey> },
+}
+
+/// A process that runs on without an entry, launched by an earlier daemon, is stopped by the defaults.
+pub(super) fn stop_plan(agent: Option<&Agent>, path: RestartPath) -> StopPlan {
+    const SIGTERM: i32 = 15;
+    const GRACE: Duration = Duration::from_secs(10);
+    const OWN_DELAY: Duration = Duration::from_millis(500);
+    StopPlan {
+        path,
+        signal: agent.map_or(SIGTERM, |agent| agent.stop_signal.number()),
+        grace: agent.map_or(GRACE, |agent| agent.graceful_timeout),
+        own_delay: agent.map_or(OWN_DELAY, |agent| agent.self_restart_delay),
+    }
+}
+
+fn mode(caller: &Caller, target: &str, wait: bool) -> Mode {
+    match caller {
+        Caller::Agent { name } if name == target => Mode::Own,
+        _ if wait => Mode::Wait,
+        _ => Mode::NoWait,
+    }
+}
+
+/// Who asked for a restart, in the words of the prompt.
+fn describe(caller: &Caller, target: &str) -> String {
+    match caller {
+        Caller::Agent { name } if name == target => "yourself".to_owned(),
+        Caller::Agent { name } => format!("the agent {name}"),
+        Caller::Operator => "the operator".to_owned(),
+        Caller::LocalUser { .. } => "a user of this machine".to_owned(),
+        Caller::Supervisor => "the supervisor".to_owned(),
+    }
+}
+
+fn check_note(note: Option<&str>) -> Result<(), Failure> {
+    let Some(note) = note else { return Ok(()) };
+    if note.len() > NOTE_MAX {
+        return Err(invalid(&format!("the note has {} bytes, at most {NOTE_MAX} are kept", note.len())));
+    }
+    match note.chars().find(|character| character.is_control() && !matches!(character, '\n' | '\t')) {
+        Some(character) => Err(invalid(&format!("the note contains the control character {character:?}"))),
+        None => Ok(()),
+    }
+}
+
+fn invalid(message: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_short_text() {
+        assert!(check_note(Some("two\nlines\tand a tab")).is_ok());
+        assert!(check_note(Some("\u{1b}[2J")).is_err());
+        assert!(check_note(Some(&"x".repeat(NOTE_MAX))).is_ok());
+        assert!(check_note(Some(&"x".repeat(NOTE_MAX + 1))).is_err());
+    }
+
+    #[test]
+    fn who_restarts_itself_is_answered_first_whatever_it_says_about_waiting() {
+        let own = Caller::Agent { name: "a".into() };
+        assert_eq!(mode(&own, "a", true), Mode::Own);
+        assert_eq!(mode(&own, "b", true), Mode::Wait);
+        assert_eq!(mode(&Caller::Operator, "a", false), Mode::NoWait);
+    }
+}

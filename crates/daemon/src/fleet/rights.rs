@@ -1,0 +1,53 @@
+//! Who may do what: decisions only.
+
+use mcp_restart_config::Control;
+use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
+
+/// Whether the caller may start, stop or restart `target`; `control` is what the config grants the
+/// calling agent.
+pub(super) fn may_control(caller: &Caller, control: Control, target: &str) -> Result<(), Failure> {
+    let Caller::Agent { name } = caller else { return Ok(()) };
+    match control {
+        Control::All => Ok(()),
+        Control::SelfOnly if name == target => Ok(()),
+        Control::SelfOnly => Err(refused(name, "self", "stop or restart itself only")),
+        Control::None => Err(refused(name, "none", "read only")),
+    }
+}
+
+/// Whether the caller may read what `target` wrote or was given.
+pub(super) fn may_read(caller: &Caller, control: Control, target: &str) -> Result<(), Failure> {
+    match caller {
+        Caller::Agent { name } if name != target && control != Control::All => {
+            let value = if control == Control::None { "none" } else { "self" };
+            Err(refused(name, value, "read only what is its own"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(name: &str, control: &str, what: &str) -> Failure {
+    Failure::new(ErrorCode::NotAllowed, format!("agent {name} has control {control:?}: it may {what}"))
+        .hint(format!("the operator can change agents[].control of {name} in the config"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_binds_agents_and_nobody_else() {
+        let agent = Caller::Agent { name: "a".into() };
+        let table =
+            [(Control::All, true, true), (Control::SelfOnly, true, false), (Control::None, false, false)];
+        for (control, itself, other) in table {
+            assert_eq!(may_control(&agent, control, "a").is_ok(), itself, "{control:?}");
+            assert_eq!(may_control(&agent, control, "b").is_ok(), other, "{control:?}");
+            assert!(may_read(&agent, control, "a").is_ok());
+            assert_eq!(may_read(&agent, control, "b").is_ok(), control == Control::All);
+            for caller in [Caller::Operator, Caller::LocalUser { pid: None }, Caller::Supervisor] {
+                assert!(may_control(&caller, control, "b").is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! `state.json`: what the daemon must not forget between its lives.
+
+use mcp_restart_protocol::agent::LastExit;
+use mcp_restart_protocol::answer::RestartAnswer;
+use mcp_restart_protocol::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const VERSION: u32 = 1;
+/// How long the answer to a request id is kept, in milliseconds.
+const REPLAY_MS: u64 = 60 * 60 * 1000;
+/// How many answers are kept at most.
+const REPLAY_MAX: usize = 200;
+
+/// The stored state, written whole and atomically after each batch of changes.
+#[derive(Debug)]
+pub(super) struct Store {
+    file: PathBuf,
+    state: Stored,
+    dirty: bool,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    version: u32,
+    boot_id: String,
+    /// Whether the daemon that wrote this had stopped everything before it ended.
+    clean: bool,
+    #[serde(default)]
+    agents: BTreeMap<String, AgentRecord>,
+    #[serde(default)]
+    replays: VecDeque<Replay>,
+}
+
+/// What is kept of one agent.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AgentRecord {
+    /// The number of the last launch.
+    pub generation: u64,
+    /// The agent's own token.
+    pub token: String,
+    /// Whether the last thing it did was to end by itself.
+    #[serde(default)]
+    pub exited: bool,
+    /// How its last process ended.
+    pub last_exit: Option<LastExit>,
+    /// When it restarted itself, within the window of its limit.
+    #[serde(default)]
+    pub self_restarts: VecDeque<Timestamp>,
+}
+
+/// The answer to a restart with a request id.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Replay {
+    /// Who asked, as text.
+    pub caller: String,
+    /// The caller's id.
+    pub request_id: String,
+    /// Hash of the agent's entry at that time.
+    pub launch_hash: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What was answered.
+    pub answer: RestartAnswer,
+}
+
+impl Store {
+    /// Reads the state dir's file. One that cannot be used is set aside and reported, never fatal. The
+    /// flag says whether agents with `autostart` are to be started: after a clean end or a new boot.
+    pub(super) fn open(state_dir: &Path, boot_id: &str) -> (Self, bool) {
+        let file = state_dir.join("state.json");
+        let found = match std::fs::read(&file) {
+            Ok(bytes) => match serde_json::from_slice::<Stored>(&bytes) {
+                Ok(stored) if stored.version <= VERSION => Some(stored),
+                Ok(stored) => {
+                    set_aside(&file, &format!("it is of the newer version {}", stored.version));
+                    None
+                }
+                Err(error) => {
+                    set_aside(&file, &error.to_string());
+                    None
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(file = %file.display(), %error, "the stored state cannot be read");
+                None
+            }
+        };
+        let autostart = found.as_ref().is_none_or(|stored| stored.clean || stored.boot_id != boot_id);
+        let mut state = found.unwrap_or_default();
+        state.version = VERSION;
+        boot_id.clone_into(&mut state.boot_id);
+        state.clean = false;
+        (Self { file, state, dirty: true }, autostart)
+    }
+
+    /// The record of an agent, if it ever had one.
+    pub(super) fn agent(&self, name: &str) -> Option<&AgentRecord> {
+        self.state.agents.get(name)
+    }
+
+    /// The record of an agent, to be changed.
+    pub(super) fn agent_mut(&mut self, name: &str) -> &mut AgentRecord {
+        self.dirty = true;
+        self.state.agents.entry(name.to_owned()).or_default()
+    }
+
+    /// Every agent that has a record.
+    pub(super) fn agents(&self) -> impl Iterator<Item = (&str, &AgentRecord)> {
+        self.state.agents.iter().map(|(name, record)| (name.as_str(), record))
+    }
+
+    /// The agent's token, made at its first use.
+    pub(super) fn token(&mut self, name: &str) -> io::Result<String> {
+        if let Some(record) = self.agent(name).filter(|record| !record.token.is_empty()) {
+            return Ok(record.token.clone());
+        }
+        let token = new_token()?;
+        self.agent_mut(name).token.clone_from(&token);
+        Ok(token)
+    }
+
+    /// The answer that this caller already got for this id under this config.
+    pub(super) fn replay(
+        &self,
+        caller: &str,
+        request_id: &str,
+        launch_hash: u64,
+        now: Timestamp,
+    ) -> Option<&Replay> {
+        self.state.replays.iter().find(|replay| {
+            replay.caller == caller
+                && replay.request_id == request_id
+                && replay.launch_hash == launch_hash
+                && now.millis_since(replay.at) < REPLAY_MS
+        })
+    }
+
+    /// Keeps an answer for an hour.
+    pub(super) fn remember(&mut self, replay: Replay) {
+        let now = replay.at;
+        self.state.replays.retain(|earlier| now.millis_since(earlier.at) < REPLAY_MS);
+        while self.state.replays.len() >= REPLAY_MAX {
+            self.state.replays.pop_front();
+        }
+        self.state.replays.push_back(replay);
+        self.dirty = true;
+    }
+
+    /// Marks that every agent was stopped before the daemon ended.
+    pub(super) fn mark_clean(&mut self) {
+        self.state.clean = true;
+        self.dirty = true;
+    }
+
+    /// Writes the file if something changed. A failure is reported, and tried again at the next change.
+    pub(super) fn save(&mut self) {
+        if !self.dirty {
+            return;
+        }
+        let written = serde_json::to_vec(&self.state)
+            .map_err(io::Error::other)
+            .and_then(|bytes| mcp_restart_process::write_atomically(&self.file, &bytes));
+        match written {
+            Ok(()) => self.dirty = false,
+            Err(error) => {
+                tracing::error!(file = %self.file.display(), %error, "the state could not be stored");
+            }
+        }
+    }
+}
+
+fn set_aside(file: &Path, why: &str) {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".corrupt-{}", Timestamp::now().0));
+    let moved = std::fs::rename(file, &name);
+    tracing::warn!(file = %file.display(), why, aside = ?moved.map(|()| name), "the stored state cannot be used");
+}
+
+/// 160 random bits behind the prefix that agent tokens have.
+fn new_token() -> io::Result<String> {
+    let mut bytes = [0_u8; 20];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let mut token = mcp_restart_config::AGENT_TOKEN_PREFIX.to_owned();
+    for byte in bytes {
+        let _ = write!(token, "{byte:02x}");
+    }
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_was_killed_starts_nothing_by_autostart_in_the_same_boot() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, autostart) = Store::open(dir.path(), "boot-1");
+        assert!(autostart, "a first start is a clean one");
+        store.save();
+        assert!(!Store::open(dir.path(), "boot-1").1);
+        assert!(Store::open(dir.path(), "boot-2").1, "a new boot is a clean start");
+        store.mark_clean();
+        store.save();
+        assert!(Store::open(dir.path(), "boot-1").1);
+    }
+
+    #[test]
+    fn tokens_survive_and_a_torn_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, _) = Store::open(dir.path(), "boot");
+        let token = store.token("a").unwrap();
+        assert!(token.starts_with("mra_"));
+        store.save();
+        assert_eq!(Store::open(dir.path(), "boot").0.token("a").unwrap(), token);
+
+        std::fs::write(dir.path().join("state.json"), "{\"version\":1,").unwrap();
+        assert!(Store::open(dir.path(), "boot").0.agent("a").is_none());
+        let aside = std::fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
+        assert!(
+            aside
+                .into_iter()
+                .any(|entry| entry.file_name().to_string_lossy().contains("state.json.corrupt-"))
+        );
+    }
+}

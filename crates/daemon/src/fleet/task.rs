@@ -1,0 +1,318 @@
+//! The fleet task: takes requests, decides who may do what with which config, and publishes the views.
+
+use super::adopt;
+use super::agent::{Order, Report};
+use super::answers;
+use super::config_watch::ConfigWatch;
+use super::members::{Member, Members};
+use super::repetition::ReplayKey;
+use super::requests::stop_plan;
+use super::store::Store;
+use super::{FleetSetup, FleetStatus, Message, Reply};
+use mcp_restart_config::Agent;
+use mcp_restart_protocol::agent::{AgentState, AgentView};
+use mcp_restart_protocol::answer::{AgentAnswer, Event, RestartAnswer};
+use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_supervisor::{Event as MachineEvent, Outcome, Ticket};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long agents with `autostart` wait for an endpoint.
+const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct FleetTask {
+    pub(super) config: ConfigWatch,
+    pub(super) store: Store,
+    pub(super) members: Members,
+    pub(super) state_dir: PathBuf,
+    pub(super) socket: PathBuf,
+    pub(super) inherited: Vec<(OsString, OsString)>,
+    pub(super) url: Option<String>,
+    /// Agents with `autostart` are still to be started.
+    pub(super) autostart: bool,
+    pub(super) next_ticket: u64,
+    pub(super) pending: HashMap<Ticket, Pending>,
+    subscribers: Vec<mpsc::Sender<Event>>,
+    revision: u64,
+    closing: Option<oneshot::Sender<()>>,
+    pub(super) is_closing: bool,
+    /// Exits that may be acknowledged as soon as the state is stored.
+    to_acknowledge: Vec<String>,
+    messages: mpsc::UnboundedSender<Message>,
+}
+
+/// A request that an agent task works on.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Agent {
+        name: String,
+        entry: Option<Arc<Agent>>,
+        reply: Reply<AgentAnswer>,
+    },
+    Restart {
+        name: String,
+        entry: Arc<Agent>,
+        config_diff: Vec<String>,
+        replay: Option<ReplayKey>,
+        reply: Reply<RestartAnswer>,
+    },
+    Autostart {
+        name: String,
+        entry: Arc<Agent>,
+    },
+}
+
+impl FleetTask {
+    pub(super) async fn new(setup: FleetSetup, messages: mpsc::UnboundedSender<Message>) -> Self {
+        let FleetSetup { config, environment, state_dir, socket, children } = setup;
+        let (mut store, autostart) = Store::open(&state_dir, &mcp_restart_process::boot_id());
+        let config = ConfigWatch::new(config, environment);
+        let mut members = Members::new(state_dir.clone(), children, messages.clone());
+        adopt::adopt(&mut members, &mut store).await;
+        let mut task = Self {
+            config,
+            store,
+            members,
+            state_dir,
+            socket,
+            inherited: std::env::vars_os().collect(),
+            url: None,
+            autostart,
+            next_ticket: 0,
+            pending: HashMap::new(),
+            subscribers: Vec::new(),
+            revision: 0,
+            closing: None,
+            is_closing: false,
+            to_acknowledge: Vec::new(),
+            messages,
+        };
+        task.enlist();
+        task.store.save();
+        task
+    }
+
+    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        if self.autostart && self.config.entries().iter().any(|entry| entry.agent.autostart) {
+            let messages = self.messages.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(ENDPOINT_LIMIT).await;
+                let _ = messages.send(Message::AutostartAnyway);
+            });
+        }
+        while let Some(message) = inbox.recv().await {
+            self.handle(message);
+            while let Ok(message) = inbox.try_recv() {
+                self.handle(message);
+            }
+            // One write for everything that came at once, and no exit is forgotten before it.
+            self.store.save();
+            for name in std::mem::take(&mut self.to_acknowledge) {
+                self.members.order(&name, Order::Saved);
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::List { all, reply } => {
+                self.refresh();
+                let _ = reply.send(self.list(all));
+            }
+            Message::Status { reply } => {
+                self.refresh();
+                let _ = reply.send(self.status());
+            }
+            Message::Start { request, reply } => self.start(&request, reply),
+            Message::Stop { request, reply } => self.stop(&request, reply),
+            Message::Restart { caller, path, request, reply } => self.restart(&caller, path, &request, reply),
+            Message::Handoff { caller, name, reply } => {
+                let _ = reply.send(self.handoff(&caller, name));
+            }
+            Message::Terminal { name, reply } => {
+                let _ = reply.send(self.members.terminal(&name).unwrap_or_else(|| Err(self.unknown(&name))));
+            }
+            Message::McpConfig { caller, name, reply } => {
+                let _ = reply.send(self.mcp_config(&caller, &name));
+            }
+            Message::Logs { caller, name, lines, reply } => {
+                let _ = reply.send(self.logs(&caller, &name, lines));
+            }
+            Message::Delivered { delivery } => {
+                self.members.order_all(|| Order::Event(MachineEvent::Delivered(Ticket(delivery))));
+            }
+            Message::Connected { agent } => self.connected(&agent),
+            Message::AgentOfToken { token, reply } => {
+                let _ = reply.send(super::tokens::owner(&self.store, &token));
+            }
+            Message::AgentOfProcess { pid, reply } => {
+                let _ = reply.send(self.members.of_process(pid));
+            }
+            Message::AgentOfSocket { inode, reply } => {
+                let _ = reply.send(self.members.of_socket(inode));
+            }
+            Message::Subscribe { events } => self.subscribe(events),
+            Message::Endpoint { url } => {
+                self.url = Some(url);
+                self.autostart();
+            }
+            Message::AutostartAnyway => self.autostart(),
+            Message::ShutDown { path, reply } => self.shut_down(path, reply),
+            Message::Hurry => self.members.order_all(|| Order::Event(MachineEvent::Hurry)),
+            Message::Report(report) => self.report(report),
+        }
+    }
+
+    fn list(&self, all: bool) -> Vec<AgentView> {
+        let listed = self.config.entries().iter().filter_map(|entry| self.view(&entry.agent.name));
+        let unlisted = if all { self.unlisted() } else { Vec::new() };
+        listed.chain(unlisted).collect()
+    }
+
+    fn unlisted(&self) -> Vec<AgentView> {
+        let living = self.members.iter().filter(|(_, member)| member.report.process.is_some());
+        living
+            .filter(|(name, _)| self.config.entry(name).is_none())
+            .filter_map(|(name, _)| self.view(name))
+            .collect()
+    }
+
+    fn status(&self) -> FleetStatus {
+        FleetStatus {
+            agents: self.list(false),
+            unlisted: self.unlisted(),
+            config_error: self.config.error().map(ToString::to_string),
+            pending_config: self.config.pending(),
+        }
+    }
+
+    fn view(&self, name: &str) -> Option<AgentView> {
+        self.members.view(name, self.config.entry(name))
+    }
+
+    /// Reads the config again if its file changed; new entries get a member each.
+    pub(super) fn refresh(&mut self) {
+        self.config.refresh();
+        self.enlist();
+    }
+
+    pub(super) fn enlist(&mut self) {
+        for entry in self.config.entries() {
+            self.members.enlist(&entry.agent.name, &self.store);
+        }
+    }
+
+    fn subscribe(&mut self, events: mpsc::Sender<Event>) {
+        for agent in self.list(true) {
+            // The channel is new and has room for more agents than a machine runs.
+            let _ = events.try_send(Event { revision: self.revision, agent });
+        }
+        self.subscribers.push(events);
+    }
+
+    fn publish(&mut self, name: &str) {
+        self.revision += 1;
+        self.subscribers.retain(|subscriber| !subscriber.is_closed());
+        if self.subscribers.is_empty() {
+            return;
+        }
+        if let Some(agent) = self.view(name) {
+            let event = Event { revision: self.revision, agent };
+            // One that does not read is dropped, rather than to let it grow without bound.
+            self.subscribers.retain(|subscriber| subscriber.try_send(event.clone()).is_ok());
+        }
+    }
+
+    fn connected(&mut self, agent: &str) {
+        if self.members.connected(agent, Timestamp::now()) {
+            self.publish(agent);
+        }
+    }
+
+    fn shut_down(&mut self, path: RestartPath, reply: oneshot::Sender<()>) {
+        self.is_closing = true;
+        self.closing = Some(reply);
+        let names: Vec<String> = self.members.iter().map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            let stop = stop_plan(self.entry_or_launched(&name).as_deref(), path);
+            self.members.order(&name, Order::Event(MachineEvent::Shutdown(stop)));
+        }
+        self.finish_if_idle();
+    }
+
+    fn finish_if_idle(&mut self) {
+        if self.is_closing
+            && self.members.iter().all(|(_, member)| member.report.idle)
+            && let Some(reply) = self.closing.take()
+        {
+            self.store.mark_clean();
+            self.store.save();
+            let _ = reply.send(());
+        }
+    }
+
+    fn report(&mut self, mut report: Report) {
+        let name = report.name.clone();
+        let answers = std::mem::take(&mut report.answers);
+        let record = self.store.agent(&name);
+        let exited = report.state == AgentState::Exited;
+        if record.is_none_or(|record| {
+            record.generation != report.generation
+                || record.last_exit != report.last_exit
+                || record.exited != exited
+        }) {
+            let record = self.store.agent_mut(&name);
+            record.generation = report.generation;
+            record.last_exit.clone_from(&report.last_exit);
+            record.exited = exited;
+        }
+        if report.to_save {
+            self.to_acknowledge.push(name.clone());
+        }
+        if self.members.take_report(report) {
+            self.log_change(&name);
+            self.publish(&name);
+        }
+        for (ticket, outcome) in answers {
+            self.answer(ticket, outcome);
+        }
+        self.finish_if_idle();
+    }
+
+    fn log_change(&self, name: &str) {
+        let Some(Member { report, .. }) = self.members.get(name) else { return };
+        let pid = report.process.map(|(pid, ..)| pid);
+        let exit = report.last_exit.as_ref().filter(|_| pid.is_none());
+        tracing::info!(agent = name, state = ?report.state, pid, generation = report.generation, ?exit);
+    }
+
+    fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
+        let Some(pending) = self.pending.remove(&ticket) else { return };
+        let (Pending::Agent { name, .. } | Pending::Restart { name, .. } | Pending::Autostart { name, .. }) =
+            &pending;
+        let Some(view) = self.view(name) else { return };
+        match pending {
+            Pending::Agent { entry, reply, .. } => {
+                let _ = reply.send(answers::agent_answer(ticket, outcome, view, entry.as_deref()));
+            }
+            Pending::Restart { entry, config_diff, replay, reply, .. } => {
+                let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff);
+                if let (Some(key), Ok(answer)) = (replay, &answer) {
+                    key.remember(&mut self.store, answer, Timestamp::now());
+                }
+                let _ = reply.send(answer);
+            }
+            Pending::Autostart { entry, name } => {
+                if let Err(failure) = answers::agent_answer(ticket, outcome, view, Some(&entry)) {
+                    tracing::error!(agent = name, "autostart: {failure}");
+                }
+            }
+        }
+    }
+}
