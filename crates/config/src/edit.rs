@@ -12,8 +12,9 @@ mod replace;
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::fault::{Fault, LoadError, nearest};
-use crate::from_text;
 use crate::read::read;
+use crate::resolve::Reader;
+use crate::resolve_text;
 use format::Document;
 use std::fmt;
 use std::io;
@@ -117,20 +118,19 @@ fn edit(
     change: impl FnOnce(&Document) -> Result<(), EditError>,
 ) -> Result<Config, EditError> {
     let failed = |source| EditError::Io { path: file.to_owned(), source };
+    let check = |text: &str| resolve_text(text, file, environment, Reader::Client);
+    // Looked at before it is opened for its lock: a pipe would keep that waiting.
+    read(file).map_err(EditError::Invalid)?;
     let locked = replace::lock(file).map_err(failed)?;
     let text = read(file).map_err(EditError::Invalid)?;
     let Some(document) = Document::parse(&text) else {
         // What is no document is no configuration: this tells why.
-        return from_text(&text, file, environment).map_err(EditError::Invalid);
+        return check(&text).map_err(EditError::Invalid);
     };
     change(&document)?;
     let changed = document.to_string();
-    let config = from_text(&changed, file, environment).map_err(|error| {
-        EditError::Invalid(if from_text(&text, file, environment).is_ok() {
-            without_places(error)
-        } else {
-            error
-        })
+    let config = check(&changed).map_err(|error| {
+        EditError::Invalid(if check(&text).is_ok() { without_places(error) } else { error })
     })?;
     locked.replace(&changed).map_err(failed)?;
     Ok(config)

@@ -19,15 +19,27 @@ use std::net::IpAddr;
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::time::Duration;
 
+/// Who reads the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A program that listens: it has to know its token.
+    Server,
+    /// A program that asks the daemon or edits the file. The token that the daemon's environment may have
+    /// is not in its own, and nothing that it does needs one.
+    Client,
+}
+
 /// Resolves the entries of a file. What is wrong is recorded; the configuration holds only if nothing was.
 pub(crate) fn resolve(
     entry: ConfigEntry,
     file: &FilePath,
     environment: &Environment,
+    reader: Reader,
     root: &Value<'_>,
     faults: &Faults<'_>,
 ) -> Config {
     let resolver = Resolver {
+        reader,
         folder: file.parent().unwrap_or(file),
         default_cwd: default_cwd(file, environment),
         environment,
@@ -36,7 +48,8 @@ pub(crate) fn resolve(
     };
     let token = resolver.token(&entry);
     let host = entry.host.given().map_or(IpAddr::V4(default::HOST), |host| host.0);
-    if token.is_none() && !host.to_canonical().is_loopback() {
+    let is_exposed = token.is_none() && !host.to_canonical().is_loopback();
+    if reader == Reader::Server && is_exposed {
         let message = "an address that is not loopback needs a token (token, tokenFile or MCP_RESTART_TOKEN)";
         resolver.fault(Path::Root.field("host"), message);
     }
@@ -57,6 +70,7 @@ pub(crate) fn resolve(
 
 /// What every field is resolved against.
 struct Resolver<'a> {
+    reader: Reader,
     folder: &'a FilePath,
     default_cwd: PathBuf,
     environment: &'a Environment,
@@ -105,30 +119,33 @@ impl Resolver<'_> {
         if !matches!(entry.token, Field::Absent) && !matches!(entry.token_file, Field::Absent) {
             self.fault(token_file, "token and tokenFile cannot both be given");
         }
-        let from_file = match &entry.token {
+        let in_entry = match &entry.token {
             Field::Given(token) => Some(self.checked_token(token.0.clone(), in_file)),
-            Field::Absent | Field::Faulty => match &entry.token_file {
-                Field::Given(path) if self.environment.token.is_none() => {
-                    let path = self.absolute(&path.0, token_file);
-                    match read_secret(&path) {
-                        Ok(token) => Some(self.checked_token(token, token_file)),
-                        Err(why) => {
-                            self.fault(token_file, format!("{}: {why}", path.display()));
-                            None
-                        }
-                    }
-                }
-                _ => None,
-            },
+            Field::Absent | Field::Faulty => None,
         };
-        match &self.environment.token {
-            Some(token) => {
-                if let Err(why) = check_token(token.expose()) {
-                    self.faults.elsewhere(format!("MCP_RESTART_TOKEN: {why}"));
-                }
-                Some(token.clone())
+        if self.reader == Reader::Client {
+            return in_entry;
+        }
+        if let Some(token) = &self.environment.token {
+            if let Err(why) = check_token(token.expose()) {
+                self.faults.elsewhere(format!("MCP_RESTART_TOKEN: {why}"));
             }
-            None => from_file,
+            return Some(token.clone());
+        }
+        match &entry.token_file {
+            Field::Given(path) if in_entry.is_none() => self.token_from(&path.0, token_file),
+            _ => in_entry,
+        }
+    }
+
+    fn token_from(&self, path: &str, field: Path<'_>) -> Option<Secret> {
+        let path = self.absolute(path, field);
+        match read_secret(&path) {
+            Ok(token) => Some(self.checked_token(token, field)),
+            Err(why) => {
+                self.fault(field, format!("{}: {why}", path.display()));
+                None
+            }
         }
     }
 

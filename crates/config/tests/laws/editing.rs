@@ -207,6 +207,9 @@ fn a_file_that_is_no_config_is_left_alone() {
         assert!(matches!(fixture.add("a", &["x"]), Err(EditError::Invalid(_))), "{text}");
         assert_eq!(fixture.text(), text);
     }
+    let folder = tempfile::tempdir().unwrap();
+    let missing = edit::remove(&folder.path().join("none.json"), &environment(), "a").unwrap_err();
+    assert!(missing.to_string().ends_with("none.json: there is no such file"), "{missing}");
 }
 
 #[test]

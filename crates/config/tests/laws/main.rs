@@ -2,7 +2,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::panic,
     reason = "these are tests, helpers included: what they panic over is what they found"
 )]
 

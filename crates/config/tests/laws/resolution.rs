@@ -1,6 +1,7 @@
 use crate::{environment, from_text};
 use mcp_restart_config::{
-    Agent, Config, Environment, Inject, KeepChildren, Kind, Resume, Rollback, Secret, load, lookup, show,
+    Agent, Config, Environment, Inject, KeepChildren, Kind, Resume, Rollback, Secret, edit, load,
+    load_as_client, lookup, show,
 };
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,17 @@ fn the_token_of_the_environment_wins_over_the_file() {
     assert_eq!(load(&file, &environment()).unwrap().token, Some(Secret::new("from-file")));
     let operator = Environment { token: Some(Secret::new("from-environment")), ..environment() };
     assert_eq!(load(&file, &operator).unwrap().token, Some(Secret::new("from-environment")));
+}
+
+#[test]
+fn a_client_needs_no_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.json");
+    std::fs::write(&file, r#"{ "host": "0.0.0.0", "agents": [{ "name": "a", "command": "x" }] }"#).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(load(&file, &environment()).is_err(), "the daemon would be open to the network");
+    assert_eq!(load_as_client(&file, &environment()).unwrap().token, None);
+    edit::remove(&file, &environment(), "a").unwrap();
 }
 
 #[test]
