@@ -29,7 +29,7 @@ pub fn read(file: &Path) -> Result<String, LoadError> {
 /// The first line of a file that holds a secret: readable to its owner alone, who is this user or root.
 pub(crate) fn read_secret(file: &Path) -> Result<String, String> {
     let (mut open, metadata) = open_regular(file).map_err(|error| why_unreadable(&error))?;
-    if is_foreign(&metadata) {
+    if is_foreign(metadata.uid(), geteuid().as_raw()) {
         return Err("it belongs to another user".to_owned());
     }
     if metadata.mode() & 0o077 != 0 {
@@ -63,7 +63,7 @@ fn why_unreadable(error: &io::Error) -> String {
 /// Whoever can write the file can run any command as this user.
 fn ownership_faults(metadata: &Metadata) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if is_foreign(metadata) {
+    if is_foreign(metadata.uid(), geteuid().as_raw()) {
         faults.push(Fault::of_file(format!(
             "it belongs to another user (uid {}), who could run any command through it",
             metadata.uid()
@@ -78,8 +78,9 @@ fn ownership_faults(metadata: &Metadata) -> Vec<Fault> {
     faults
 }
 
-fn is_foreign(metadata: &Metadata) -> bool {
-    metadata.uid() != geteuid().as_raw() && metadata.uid() != 0
+/// Whether a file is neither this user's nor root's.
+fn is_foreign(owner: u32, user: u32) -> bool {
+    owner != user && owner != 0
 }
 
 fn read_text(file: &mut File) -> Result<String, String> {
@@ -144,6 +145,14 @@ mod tests {
         for mode in [0o600, 0o644, 0o400] {
             assert_eq!(faults_of(b"{}", mode), Vec::<String>::new(), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn only_the_user_and_root_are_trusted() {
+        assert!(!is_foreign(1000, 1000));
+        assert!(!is_foreign(0, 1000));
+        assert!(is_foreign(1001, 1000));
+        assert!(is_foreign(1000, 0), "root must not run what a user wrote");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::entry::{
     AgentEntry, ConfigEntry, RollbackEntry, SelfRestartLimitEntry, StdioServerEntry, default,
 };
 use crate::environment::{AGENT_TOKEN_PREFIX, Environment};
-use crate::fault::{Faults, Path, nearest};
+use crate::fault::{Faults, Path};
 use crate::lookup;
 use crate::read::read_secret;
 use crate::secret::Secret;
@@ -245,8 +245,8 @@ impl Resolver<'_> {
         let args = texts(args)?;
         for (index, arg) in args.iter().enumerate() {
             for unknown in placeholders(arg).filter(|name| !PLACEHOLDERS.contains(name)) {
-                let nearest = nearest(unknown, PLACEHOLDERS).unwrap_or("sessionId or {prompt");
-                let message = format!("unknown placeholder {{{unknown}}}; did you mean {{{nearest}}}?");
+                let message =
+                    format!("unknown placeholder {{{unknown}}}; there are {{sessionId}} and {{prompt}}");
                 self.fault(field.element(index), message);
             }
         }

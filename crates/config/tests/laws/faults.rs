@@ -79,7 +79,7 @@ fn all_faults_of_a_file_are_told_at_once() {
 16:23: agents[0].keepChildren: expected true or an array of program names, found false
 17:20: agents[0].injectMcp: expected true, false or "project", found a string
 18:17: agents[0].resume: expected one of same, fresh, found 1
-19:23: agents[0].restartArgs[0]: unknown placeholder {sessionID}; did you mean {sessionId}?
+19:23: agents[0].restartArgs[0]: unknown placeholder {sessionID}; there are {sessionId} and {prompt}
 20:18: agents[0].logKeep: expected a whole number from 0 to 100, found 1.5
 21:36: agents[0].selfRestartLimit.max: expected a whole number from 0 to 1000000, found a string
 21:41: agents[0].selfRestartLimit.withinms: unknown field; did you mean withinMs?
