@@ -9,20 +9,31 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(name = "mcp-restartd", version, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// The config file [default: $MCP_RESTART_CONFIG, ./mcp-restart.config.json, or the user's own]
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "The config file [default: $MCP_RESTART_CONFIG, ./mcp-restart.config.json, or the user's own]"
+    )]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where sockets, logs and state are kept [default: $MCP_RESTART_STATE_DIR, or the config's stateDir]
-    #[arg(long, value_name = "DIR")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        help = "Where socket, logs and state are [default: $MCP_RESTART_STATE_DIR, the config's stateDir]"
+    )]
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Start no bridge: one that runs on its own announces itself
     #[arg(long)]
     pub(crate) no_bridge: bool,
 
-    /// How log lines are written; MCP_RESTART_LOG filters them
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t = LogFormat::Text,
+        help = "How log lines are written; MCP_RESTART_LOG filters them"
+    )]
     pub(crate) log_format: LogFormat,
 }
 

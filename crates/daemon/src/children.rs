@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A handle on the task that owns the children.
 #[derive(Debug, Clone)]
-pub struct Children {
+pub(crate) struct Children {
     // Unbounded, since starting a process must not wait: one message per process and per signal to one.
     messages: mpsc::UnboundedSender<Message>,
 }
@@ -28,7 +28,7 @@ enum Message {
 
 impl Children {
     /// Starts the task. It ends with the last handle.
-    pub fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let ended = signal(SignalKind::child())?;
         let (messages, inbox) = mpsc::unbounded_channel();
         tokio::spawn(reap(inbox, ended));
@@ -37,7 +37,11 @@ impl Children {
 
     /// Starts a program and gives its process id and, once it has ended, how. The receiver fails only when
     /// the runtime ends first.
-    pub fn spawn(&self, path: RestartPath, program: Spawn) -> io::Result<(u32, oneshot::Receiver<Exit>)> {
+    pub(crate) fn spawn(
+        &self,
+        path: RestartPath,
+        program: Spawn,
+    ) -> io::Result<(u32, oneshot::Receiver<Exit>)> {
         let child = spawn(path, program)?;
         let pid = child.pid();
         let (ended, exit) = oneshot::channel();
@@ -46,7 +50,7 @@ impl Children {
     }
 
     /// Signals a child, unless it has ended.
-    pub fn signal(&self, path: RestartPath, pid: u32, signal: Signal) {
+    pub(crate) fn signal(&self, path: RestartPath, pid: u32, signal: Signal) {
         let _ = self.messages.send(Message::Signal { pid, path, signal });
     }
 }

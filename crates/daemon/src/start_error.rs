@@ -61,11 +61,10 @@ impl StartError {
         let mut text = format!("error: {self}");
         let mut source = self.source();
         while let Some(cause) = source {
-            text.push_str(&format!(": {cause}"));
+            text += &format!(": {cause}");
             source = cause.source();
         }
-        text.push_str(&format!("\nhint: {}\n", self.hint()));
-        text
+        text + "\nhint: " + &self.hint() + "\n"
     }
 }
 

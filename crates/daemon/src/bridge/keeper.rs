@@ -114,9 +114,9 @@ impl State {
     async fn wake(&mut self) -> Wake {
         match self {
             Self::Child { exit, .. } => return Wake::Ended(exit.await.ok()),
-            Self::Waiting { until } => sleep_until(*until).await,
-            Self::Awaiting { next, .. } => sleep_until(*next).await,
-            Self::Elsewhere { patience: Some(until), .. } => sleep_until(*until).await,
+            Self::Waiting { until }
+            | Self::Awaiting { next: until, .. }
+            | Self::Elsewhere { patience: Some(until), .. } => sleep_until(*until).await,
             Self::Adopted { .. } | Self::Elsewhere { patience: None, .. } => std::future::pending().await,
         }
         Wake::Due
@@ -261,7 +261,7 @@ impl Keeper {
     fn child_ended(&mut self, exit: Option<Exit>) {
         let State::Child { pid, since, .. } = &self.state else { return };
         let wait = self.backoff.ended(since.elapsed());
-        let how = exit.map_or_else(|| "in an unknown way".to_owned(), |exit| describe(exit));
+        let how = exit.map_or_else(|| "in an unknown way".to_owned(), describe);
         tracing::warn!(pid, how, wait_ms = wait.as_millis(), "the bridge ended; it is started again");
         self.retry_after(wait);
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A bridge that a daemon of this state dir started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Record {
+pub(crate) struct Record {
     pid: u32,
     start_time: u64,
     boot_id: String,

@@ -60,7 +60,6 @@ pub(crate) fn decide(facts: Facts) -> Result<Caller, Failure> {
             "an agent's token is in its MCP_RESTART_TOKEN, the operator's in the config, its tokenFile or the \
              daemon's MCP_RESTART_TOKEN",
         )),
-        Facts::Socket(process) => by_process(process),
         Facts::Http { token_needed: true, .. } => {
             Err(refused("a token is needed").hint("send the header `Authorization: Bearer TOKEN`"))
         }
@@ -68,7 +67,7 @@ pub(crate) fn decide(facts: Facts) -> Result<Caller, Failure> {
             Err(refused("without a token only callers on this machine are let in")
                 .hint("set a token in the config and send it as `Authorization: Bearer TOKEN`"))
         }
-        Facts::Http { process, .. } => by_process(process),
+        Facts::Socket(process) | Facts::Http { process, .. } => by_process(process),
     }
 }
 

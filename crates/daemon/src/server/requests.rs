@@ -5,7 +5,7 @@ use super::callers::Process;
 use crate::fleet::Lifecycle;
 use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, ServerStatus};
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::request::{Credential, LOG_LINES_MAX, NOTE_MAX, Request, RestartRequest};
+use mcp_restart_protocol::request::{Credential, Request};
 use std::time::Duration;
 
 impl Context {
@@ -42,16 +42,12 @@ impl Context {
             }
             Request::Restart(request) => {
                 let path = door(&request.path)?;
-                check_restart(&request)?;
                 self.fleet.restart(caller, path, request).await.map(Box::new).map(Answer::Restarted)
             }
             Request::Handoff { name } => {
                 self.fleet.handoff(caller, name).await.map(Box::new).map(Answer::Handoff)
             }
-            Request::Logs { name, lines } => {
-                check_lines(lines)?;
-                self.fleet.logs(caller, name, lines).await.map(Answer::Logs)
-            }
+            Request::Logs { name, lines } => self.fleet.logs(caller, name, lines).await.map(Answer::Logs),
             Request::Terminal { name } => self.fleet.terminal(name).await.map(Answer::Terminal),
             Request::McpConfig { name } => self.fleet.mcp_config(caller, name).await.map(Answer::McpConfig),
             Request::Authenticate | Request::Delivered { .. } => Ok(Answer::Done),
@@ -94,29 +90,6 @@ pub(super) fn door(path: &str) -> Result<RestartPath, Failure> {
     })
 }
 
-fn check_restart(request: &RestartRequest) -> Result<(), Failure> {
-    let Some(note) = &request.note else { return Ok(()) };
-    if note.len() > NOTE_MAX {
-        let message = format!("the note has {} bytes, at most {NOTE_MAX} are taken", note.len());
-        return Err(Failure::new(ErrorCode::InvalidArgument, message)
-            .hint("write the rest to a file and name the file in the note"));
-    }
-    match note.chars().find(|character| character.is_control() && !matches!(character, '\n' | '\r' | '\t')) {
-        Some(character) => {
-            let message = format!("the note contains the control character {character:?}");
-            Err(Failure::new(ErrorCode::InvalidArgument, message).hint("send it as plain text"))
-        }
-        None => Ok(()),
-    }
-}
-
-fn check_lines(lines: u32) -> Result<(), Failure> {
-    if (1..=LOG_LINES_MAX).contains(&lines) {
-        return Ok(());
-    }
-    Err(Failure::new(ErrorCode::InvalidArgument, format!("lines must be 1 to {LOG_LINES_MAX}, not {lines}")))
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -125,35 +98,10 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn with_note(note: &str) -> RestartRequest {
-        RestartRequest {
-            path: RestartPath::McpRestart.id().into(),
-            name: None,
-            note: Some(note.into()),
-            resume: None,
-            request_id: None,
-            force: false,
-            wait: true,
-        }
-    }
-
     #[test]
     fn a_path_that_nobody_registered_is_refused() {
         assert_eq!(door("pkill").unwrap_err().code, ErrorCode::UnknownRestartPath);
         assert_eq!(door(RestartPath::Autostart.id()).unwrap_err().code, ErrorCode::UnknownRestartPath);
         assert_eq!(door(RestartPath::CtlStop.id()), Ok(RestartPath::CtlStop));
-    }
-
-    #[test]
-    fn a_note_may_be_long_and_have_lines_but_nothing_that_steers_a_terminal() {
-        assert_eq!(check_restart(&with_note(&"ä\n".repeat(NOTE_MAX / 3))), Ok(()));
-        for bad in ["x".repeat(NOTE_MAX + 1), "\u{1b}[2J".into(), "nul\0".into()] {
-            assert_eq!(check_restart(&with_note(&bad)).unwrap_err().code, ErrorCode::InvalidArgument);
-        }
-    }
-
-    #[test]
-    fn the_number_of_lines_has_limits() {
-        assert_eq!([0, 1, 1000, 1001].map(|lines| check_lines(lines).is_ok()), [false, true, true, false]);
     }
 }
