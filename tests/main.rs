@@ -1,0 +1,13 @@
+//! The end-to-end tests: the real programs, real processes, waits on events.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that meets what it does not expect has failed"
+)]
+
+mod support;
+
+mod tidy;

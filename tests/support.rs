@@ -1,0 +1,243 @@
+//! A stack of the real programs in a folder of its own.
+
+use mcp_restart_protocol::agent::AgentView;
+use mcp_restart_protocol::answer::ServerBody;
+use mcp_restart_protocol::client::Client;
+use mcp_restart_protocol::request::{Credential, Request};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+/// Nothing here takes as long on a machine that works.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// A daemon with its endpoint, and everything of it gone at the end.
+pub struct Stack {
+    /// Holds config and state dir; the agents' working directory.
+    pub dir: tempfile::TempDir,
+}
+
+/// What a run of `mcp-restartctl` gave.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Stack {
+    /// A folder with this config; nothing runs yet.
+    pub fn new(agents: &Value) -> Self {
+        let stack = Self { dir: tempfile::tempdir().unwrap() };
+        stack.write_config(agents);
+        stack
+    }
+
+    /// The same with the daemon up and its endpoint listening.
+    pub fn up(agents: &Value) -> Self {
+        let stack = Self::new(agents);
+        stack.ctl(&["up"]).ok();
+        stack
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.path().join("mcp-restart.config.json")
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    pub fn write_config(&self, agents: &Value) {
+        let text = format!("{:#}", json!({ "port": 0, "agents": agents }));
+        fs::write(self.config(), text).unwrap();
+    }
+
+    /// A program of ours, in this stack and in an environment that holds nothing of the machine's.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = bare_command(program);
+        command
+            .current_dir(self.path())
+            .env("HOME", self.path())
+            .arg("--config")
+            .arg(self.config())
+            .arg("--state-dir")
+            .arg(self.state_dir());
+        command
+    }
+
+    pub fn ctl(&self, arguments: &[&str]) -> Run {
+        let mut command = self.command(env!("CARGO_BIN_EXE_mcp-restartctl"));
+        Run::of(command.args(arguments).output().unwrap())
+    }
+
+    /// The JSON that a command prints with `--json`.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let arguments = [&["--json"], arguments].concat();
+        serde_json::from_str(&self.ctl(&arguments).ok().stdout).unwrap()
+    }
+
+    pub fn agent(&self, name: &str) -> AgentView {
+        self.wait_for(name, |_| true)
+    }
+
+    /// Waits until the daemon publishes that an agent is so.
+    pub fn wait_for(&self, name: &str, so: impl Fn(&AgentView) -> bool) -> AgentView {
+        let socket = self.state_dir().join("mcp-restartd.sock");
+        block_on(async {
+            let mut client = Client::connect(&socket, Credential::Peer).await.unwrap();
+            client.send(Request::Subscribe).await.unwrap();
+            loop {
+                match client.next().await.unwrap() {
+                    ServerBody::Event(event) if event.agent.name == name && so(&event.agent) => {
+                        return event.agent;
+                    }
+                    ServerBody::Event(_) => {}
+                    other => panic!("{other:?} for an event"),
+                }
+            }
+        })
+    }
+
+    pub fn daemon_pid(&self) -> u32 {
+        let status = self.json(&["status"]);
+        u32::try_from(status["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// The token and the URL that an agent is wired in with.
+    pub fn wiring(&self, name: &str) -> (String, String) {
+        let config = self.json(&["mcp-config", name]);
+        let server = &config["mcpServers"]["restart"];
+        let authorization = server["headers"]["Authorization"].as_str().unwrap();
+        (authorization.trim_start_matches("Bearer ").to_owned(), server["url"].as_str().unwrap().to_owned())
+    }
+
+    /// Calls a tool as an agent does; gives the whole `result`.
+    pub fn call(&self, token: Option<&str>, tool: &str, arguments: &Value) -> Value {
+        let url = self.json(&["status"])["url"].as_str().unwrap().to_owned();
+        let params = json!({ "name": tool, "arguments": arguments });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let (status, text) = post(&url, token, &body.to_string());
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        answer.get("result").unwrap_or_else(|| panic!("{answer}")).clone()
+    }
+
+    /// The code of a tool call that is refused.
+    pub fn refusal(&self, token: Option<&str>, tool: &str, arguments: &Value) -> String {
+        let result = self.call(token, tool, arguments);
+        assert_eq!(result["isError"], true, "{result}");
+        assert!(result.get("structuredContent").is_none(), "{result}");
+        let error: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+        error["error"]["code"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        if self.state_dir().join("mcp-restartd.sock").exists() {
+            let run = self.ctl(&["down"]);
+            if run.code != 0 && run.code != 3 && !std::thread::panicking() {
+                panic!("down: {run:?}");
+            }
+        }
+    }
+}
+
+impl Run {
+    pub fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// The same, which must have succeeded.
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    /// The same, which must have failed like this and have said so in one line each.
+    pub fn failed(self, code: i32, message: &str) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        assert!(self.stderr.contains(message), "{message:?} is not in {self:?}");
+        assert_eq!(self.stderr.matches("error: ").count(), 1, "{self:?}");
+        self
+    }
+}
+
+/// A program in an environment that holds nothing of the machine's.
+#[expect(clippy::disallowed_methods, reason = "the tests start the programs as a user does")]
+pub fn bare_command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
+    command
+}
+
+/// An entry that runs this `sh` script.
+pub fn shell(name: &str, script: &str) -> Value {
+    json!({ "name": name, "command": "sh", "args": ["-c", script], "settleMs": 0, "selfRestartDelayMs": 50 })
+}
+
+/// An agent that runs until it is told to end.
+pub fn sleeper(name: &str) -> Value {
+    shell(name, "exec sleep 1000")
+}
+
+/// One HTTP POST of JSON; the status and the body.
+pub fn post(url: &str, token: Option<&str>, body: &str) -> (u16, String) {
+    let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let length = body.len();
+    let headers = format!(
+        "{authorization}Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
+         MCP-Protocol-Version: 2025-06-18\r\nContent-Length: {length}\r\n"
+    );
+    request(url, "POST", &headers, body)
+}
+
+/// One HTTP request; the status and the body.
+pub fn request(url: &str, method: &str, headers: &str, body: &str) -> (u16, String) {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n{body}")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// The processes, zombies aside, that have this assignment in their environment.
+pub fn marked(assignment: &str) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == assignment.as_bytes())
+    };
+    let pids =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(has).collect()
+}
+
+/// Whether a process lives; a zombie does not.
+pub fn lives(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Runs a future that ends in time.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LIMIT, future).await.expect("it takes too long") })
+}
