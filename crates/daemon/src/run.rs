@@ -185,7 +185,7 @@ impl Signals {
     fn new() -> io::Result<Self> {
         // Taken and dropped: the daemon survives the terminal that it was started from, and its children
         // do not inherit that, as they would if the signal were ignored.
-        signal(SignalKind::hangup())?;
+        let _ = signal(SignalKind::hangup())?;
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 

@@ -58,13 +58,13 @@ impl StartError {
 
     /// The error with what caused it, and the remedy: what is printed.
     pub(crate) fn report(&self) -> String {
-        let mut text = format!("error: {self}");
+        let mut causes = vec![self.to_string()];
         let mut source = self.source();
         while let Some(cause) = source {
-            text += &format!(": {cause}");
+            causes.push(cause.to_string());
             source = cause.source();
         }
-        text + "\nhint: " + &self.hint() + "\n"
+        format!("error: {}\nhint: {}\n", causes.join(": "), self.hint())
     }
 }
 

@@ -15,6 +15,8 @@ mod identification;
 mod json_text;
 mod requests;
 mod talk;
+#[cfg(test)]
+mod tests;
 mod verbs;
 
 use crate::bridge::Bridge;
