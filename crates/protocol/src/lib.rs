@@ -24,3 +24,6 @@ pub mod shim;
 pub mod timestamp;
 
 pub use mcp_restart_paths as paths;
+
+#[cfg(test)]
+mod golden;
