@@ -39,3 +39,5 @@ pub use identity::{Identity, ancestors, boot_id};
 pub use lock::{LockError, LockFile};
 pub use peer::{TcpPeer, effective_uid, owner_of_inode, peer_of_socket, tcp_peer};
 pub use signal::Signal;
+
+pub use libc::{EAGAIN, EINVAL};

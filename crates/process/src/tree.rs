@@ -1,12 +1,15 @@
 //! What is below a process, and signals to it that never hit a stranger.
 
+use crate::peer::effective_uid;
 use crate::procfs::{self, Stat};
 use crate::signal::Signal;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::collections::HashMap;
+use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 /// A process as it was when it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +78,20 @@ impl Process {
         Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
     }
 
+    /// Whether it has ended and only waits for its parent's notice.
+    pub fn is_zombie(&self) -> bool {
+        self.state == 'Z'
+    }
+
+    /// Whether this user may not signal it.
+    pub fn is_out_of_reach(&self) -> bool {
+        let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|metadata| metadata.uid());
+        // The owner alone proves nothing: root owns what may not be dumped, too.
+        owner.is_ok_and(|owner| owner != effective_uid())
+            && ProcessHandle::open(self.pid, self.start_time)
+                .is_some_and(|handle| handle.send(0) == Delivery::NotPermitted)
+    }
+
     /// Why it does not end, for a person.
     pub fn obstacle(&self) -> String {
         match (procfs::tracer(self.pid), self.state) {
@@ -90,7 +107,7 @@ pub fn signal(_path: RestartPath, process: &Process, signal: Signal) -> Delivery
     // To a zombie a signal could be sent, too; but it is gone.
     ProcessHandle::open(process.pid, process.start_time)
         .filter(ProcessHandle::is_running)
-        .map_or(Delivery::Gone, |handle| handle.signal(signal))
+        .map_or(Delivery::Gone, |handle| handle.send(signal.number()))
 }
 
 /// Sends a signal to a whole process group at once, so that no fork in it escapes.
@@ -129,20 +146,21 @@ impl ProcessHandle {
         nix::poll::poll(&mut ended, PollTimeout::ZERO) == Ok(0)
     }
 
-    fn signal(&self, signal: Signal) -> Delivery {
+    /// Number 0 is no signal: it asks whether one may be sent.
+    fn send(&self, number: i32) -> Delivery {
         let result = match &self.descriptor {
             // SAFETY: the descriptor is open, the signal's details are absent (null), the flags are zero.
             Some(descriptor) => unsafe {
                 libc::syscall(
                     libc::SYS_pidfd_send_signal,
                     descriptor.as_raw_fd(),
-                    signal.number(),
+                    number,
                     std::ptr::null::<libc::siginfo_t>(),
                     0,
                 )
             },
             // SAFETY: kill takes two numbers and touches no memory.
-            None => i64::from(unsafe { libc::kill(self.pid.cast_signed(), signal.number()) }),
+            None => i64::from(unsafe { libc::kill(self.pid.cast_signed(), number) }),
         };
         delivery(Errno::result(result).map(drop))
     }

@@ -1,0 +1,382 @@
+//! The agent, from its launch until nothing of its tree is left.
+
+use crate::ending::{Ending, Order};
+use crate::files::{Facts, RecordedProcess, RunFiles};
+use crate::log::Log;
+use crate::output::Output;
+use crate::sweep::Sweep;
+use crate::terminal::Terminal;
+use mcp_restart_paths::RestartPath;
+use mcp_restart_process::launch::{self, Launch, LaunchError, Role};
+use mcp_restart_process::session::{Reaped, reap};
+use mcp_restart_process::terminal::Size;
+use mcp_restart_process::{EINVAL, Exit, Identity, Signal, boot_id};
+use mcp_restart_protocol::shim::{
+    FromShim, KeepChildren, Leftover, SHIM_PROTOCOL, ShimExit, ShimFacts, ShimLaunch,
+};
+use mcp_restart_protocol::timestamp::Timestamp;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What an agent that ended by itself left behind gets this long after SIGTERM.
+const SWEEP_GRACE: Duration = Duration::from_millis(500);
+
+/// An agent that was started.
+pub(crate) struct Agent {
+    facts: Facts,
+    log_file: PathBuf,
+    keep_children: KeepChildren,
+    pub(crate) output: Output,
+    phase: Phase,
+    sweep: Sweep,
+    /// How the leader ended, and when.
+    leader_exit: Option<(Exit, Timestamp)>,
+    /// Under which path, and with which signal, its tree is brought to its end.
+    path: RestartPath,
+    graceful: Signal,
+    by_itself: bool,
+    /// What a daemon was told to be left, and still holds.
+    incomplete: Option<Vec<Leftover>>,
+}
+
+/// Where the agent is in its life.
+enum Phase {
+    Running,
+    Ending(Ending),
+    Ended,
+}
+
+/// Why an agent could not be started.
+#[derive(Debug)]
+pub(crate) struct SpawnFailure {
+    /// What was tried, for a person.
+    pub(crate) step: String,
+    /// The system's error number.
+    pub(crate) errno: i32,
+}
+
+impl Agent {
+    /// Starts the agent and writes the facts while it is on its way to its program.
+    pub(crate) fn launch(
+        order: ShimLaunch,
+        files: &RunFiles,
+        daemon_lock: PathBuf,
+    ) -> Result<Self, SpawnFailure> {
+        let path = RestartPath::from_id(&order.path).map_err(|error| {
+            SpawnFailure::new(error.to_string(), &io::Error::from(io::ErrorKind::InvalidInput))
+        })?;
+        let log_file = PathBuf::from(OsString::from_vec(order.log_file));
+        let started_at = Timestamp::now();
+        let log = open_log(&log_file, order.log_max_bytes, order.log_keep, order.generation, started_at)?;
+        let (mut output, stdio) = open_output(order.terminal, log)?;
+
+        let (program, cwd) = (text(order.program), text(order.cwd));
+        let argv: Vec<OsString> = order.argv.into_iter().map(text).collect();
+        let environment: Vec<(OsString, OsString)> =
+            order.environment.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+        let forked = launch::fork(
+            path,
+            &Launch {
+                program: Path::new(&program),
+                argv: &argv,
+                environment: &environment,
+                cwd: Some(Path::new(&cwd)),
+                descriptors: &[stdio.input.as_fd(), stdio.output.as_fd(), stdio.output.as_fd()],
+                role: Role::Agent { terminal: order.terminal.is_some() },
+            },
+        )
+        .map_err(|error| fail(&mut output, error.into()))?;
+        drop(stdio);
+        let pid = forked.pid();
+        let facts = Facts {
+            protocol: SHIM_PROTOCOL,
+            name: order.name,
+            generation: order.generation,
+            launch_hash: order.launch_hash,
+            boot_id: boot_id(),
+            shim: recorded(std::process::id()),
+            agent: recorded(pid),
+            started_at,
+            exit: None,
+        };
+        let written = facts.write(&files.facts);
+        let mut agent = Self {
+            facts,
+            log_file,
+            keep_children: order.keep_children,
+            output,
+            phase: Phase::Running,
+            sweep: Sweep::new(pid, daemon_lock),
+            leader_exit: None,
+            path,
+            graceful: Signal::TERMINATE,
+            by_itself: false,
+            incomplete: None,
+        };
+        forked.wait_for_exec().map_err(|error| fail(&mut agent.output, error.into()))?;
+        if let Err(error) = written {
+            agent.sweep.kill(RestartPath::AbandonedShim);
+            let step = format!("write {}", files.facts.display());
+            return Err(fail(&mut agent.output, SpawnFailure::new(step, &error)));
+        }
+        Ok(agent)
+    }
+
+    /// The answer to the launch.
+    pub(crate) fn started(&self) -> FromShim {
+        FromShim::Started { pid: self.facts.agent.pid, at: self.facts.started_at }
+    }
+
+    /// What a daemon that comes later has to know, all of it.
+    pub(crate) fn describe(&self) -> Vec<FromShim> {
+        let facts = ShimFacts {
+            name: self.facts.name.clone(),
+            generation: self.facts.generation,
+            launch_hash: self.facts.launch_hash,
+            shim_pid: self.facts.shim.pid,
+            pid: self.facts.agent.pid,
+            started_at: self.facts.started_at,
+            tty: self.output.terminal().is_some(),
+            log_file: self.log_file.clone().into_os_string().into_vec(),
+            stopping: matches!(self.phase, Phase::Ending(_)),
+            exit: self.facts.exit.clone(),
+        };
+        let incomplete = self.incomplete.clone().map(|left| FromShim::StopIncomplete { left });
+        let exited = self.facts.exit.clone().map(FromShim::Exited);
+        [FromShim::Facts(Box::new(facts))].into_iter().chain(incomplete).chain(exited).collect()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended)
+    }
+
+    /// Writes the exit down, for a daemon that comes when this shim is gone.
+    pub(crate) fn write_facts(&self, files: &RunFiles) -> io::Result<()> {
+        self.facts.write(&files.facts)
+    }
+
+    /// When something becomes due.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Ending(ending) => ending.wake_at(),
+            Phase::Running | Phase::Ended => None,
+        }
+    }
+
+    /// Ends the tree. Returns what the daemon is to be told now.
+    pub(crate) fn stop(&mut self, path: RestartPath, graceful: Signal, grace: Duration) -> Vec<FromShim> {
+        self.path = path;
+        match &mut self.phase {
+            Phase::Running => {
+                self.graceful = graceful;
+                self.begin(grace)
+            }
+            Phase::Ending(ending) => {
+                let order = ending.stop(Instant::now(), grace);
+                self.sweep.keep_nobody();
+                self.obey(order)
+            }
+            Phase::Ended => self.facts.exit.clone().map(FromShim::Exited).into_iter().collect(),
+        }
+    }
+
+    /// The system was asked to end this shim, and it ends the tree first.
+    pub(crate) fn stop_for_signal(&mut self, grace: Duration) -> Vec<FromShim> {
+        // Nobody asked for this through a door: to the daemon the agent ended by itself.
+        self.by_itself |= matches!(self.phase, Phase::Running);
+        self.stop(RestartPath::ShimSignalled, Signal::TERMINATE, grace)
+    }
+
+    /// Some children have ended. Returns what the daemon is to be told now.
+    pub(crate) fn children_ended(&mut self) -> Vec<FromShim> {
+        let mut reports = self.settle();
+        match &self.phase {
+            Phase::Running if self.leader_exit.is_some() => {
+                self.by_itself = true;
+                self.path = RestartPath::ExitSweep;
+                self.sweep.keep(self.keep_children.clone());
+                reports.extend(self.begin(SWEEP_GRACE));
+            }
+            Phase::Ending(ending) => {
+                let order = ending.child_ended();
+                reports.extend(self.obey(order));
+            }
+            Phase::Running | Phase::Ended => {}
+        }
+        reports
+    }
+
+    /// The time has come for something. Returns what the daemon is to be told now.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<FromShim> {
+        let Phase::Ending(ending) = &mut self.phase else { return Vec::new() };
+        let order = ending.due(now);
+        self.obey(order)
+    }
+
+    fn begin(&mut self, grace: Duration) -> Vec<FromShim> {
+        let (ending, order) = Ending::begin(Instant::now(), grace);
+        self.phase = Phase::Ending(ending);
+        self.obey(Some(order))
+    }
+
+    fn obey(&mut self, order: Option<Order>) -> Vec<FromShim> {
+        match order {
+            None => return Vec::new(),
+            Some(Order::Ask) => self.sweep.ask(self.path, self.graceful),
+            Some(Order::Kill) => self.sweep.kill(self.path),
+            Some(Order::GiveUp) => {
+                let (waited_for, foreign) = self.sweep.remaining();
+                return vec![self.leave_unfinished(&[waited_for, foreign].concat())];
+            }
+        }
+        // Whoever was signalled tells by ending. But it may have turned out that nobody is waited for.
+        if self.sweep.has_exempt() { self.settle() } else { Vec::new() }
+    }
+
+    fn leave_unfinished(&mut self, left: &[mcp_restart_process::tree::Process]) -> FromShim {
+        let left = self.sweep.describe(left);
+        self.incomplete = Some(left.clone());
+        FromShim::StopIncomplete { left }
+    }
+
+    /// Takes the exits that have come, and ends this life if nobody is left who is waited for.
+    fn settle(&mut self) -> Vec<FromShim> {
+        loop {
+            let reaped = self.reap_all();
+            if self.has_ended() || self.leader_exit.is_none() {
+                return Vec::new();
+            }
+            if reaped.none_left {
+                return vec![self.end()];
+            }
+            if !matches!(self.phase, Phase::Ending(_)) || !self.sweep.has_exempt() {
+                return Vec::new();
+            }
+            let (waited_for, foreign) = self.sweep.remaining();
+            if !waited_for.is_empty() {
+                return Vec::new();
+            }
+            // Who ended during the look may have handed a child to us that it did not show.
+            if self.reap_all().any {
+                continue;
+            }
+            let unfinished = (!foreign.is_empty()).then(|| self.leave_unfinished(&foreign));
+            return unfinished.into_iter().chain([self.end()]).collect();
+        }
+    }
+
+    fn reap_all(&mut self) -> ReapedAll {
+        let mut any = false;
+        loop {
+            match reap() {
+                Reaped::Ended { pid, exit } => {
+                    any = true;
+                    // The number may be somebody else's after the leader's end; then it is not ours to see.
+                    if pid == self.facts.agent.pid && self.leader_exit.is_none() {
+                        self.leader_exit = Some((exit, Timestamp::now()));
+                    }
+                }
+                Reaped::OthersLive => return ReapedAll { any, none_left: false },
+                Reaped::NoChild => return ReapedAll { any, none_left: true },
+            }
+        }
+    }
+
+    fn end(&mut self) -> FromShim {
+        if matches!(self.phase, Phase::Running) {
+            self.by_itself = true;
+        }
+        self.phase = Phase::Ended;
+        let (exit, at) = self.leader_exit.map_or((None, Timestamp::now()), |(exit, at)| (Some(exit), at));
+        let exit = ShimExit {
+            code: match exit {
+                Some(Exit::Code(code)) => Some(code),
+                Some(Exit::Signal(_)) | None => None,
+            },
+            signal: match exit {
+                Some(Exit::Signal(signal)) => Some(signal.number()),
+                Some(Exit::Code(_)) | None => None,
+            },
+            at,
+            by_itself: self.by_itself,
+            forced: self.sweep.was_forced(),
+            leftovers: self.sweep.leftovers(self.by_itself),
+        };
+        self.facts.exit = Some(exit.clone());
+        FromShim::Exited(exit)
+    }
+}
+
+struct ReapedAll {
+    any: bool,
+    none_left: bool,
+}
+
+/// What the agent gets as 0, and as 1 and 2.
+struct Stdio {
+    input: File,
+    output: File,
+}
+
+fn open_log(
+    file: &Path,
+    max_bytes: u64,
+    keep: u32,
+    generation: u64,
+    at: Timestamp,
+) -> Result<Log, SpawnFailure> {
+    let mut log = Log::open(file, max_bytes, keep).map_err(|error| {
+        let link = if file.is_symlink() { ", which is a symbolic link" } else { "" };
+        SpawnFailure::new(format!("open the log {}{link}", file.display()), &error)
+    })?;
+    log.note(&format!("generation {generation} started {at}"));
+    Ok(log)
+}
+
+fn open_output(terminal: Option<(u16, u16)>, log: Log) -> Result<(Output, Stdio), SpawnFailure> {
+    let open = || -> io::Result<(Output, Stdio)> {
+        let Some((rows, columns)) = terminal else {
+            let (output, writer) = Output::pipe(log)?;
+            return Ok((output, Stdio { input: File::open("/dev/null")?, output: writer }));
+        };
+        let terminal = Terminal::open(Size { rows, columns })?;
+        let slave = || terminal.slave().try_clone_to_owned().map(File::from);
+        let stdio = Stdio { input: slave()?, output: slave()? };
+        Ok((Output::terminal_and(log, terminal), stdio))
+    };
+    let what = if terminal.is_some() { "open a pseudo-terminal" } else { "open a pipe for the output" };
+    open().map_err(|error| SpawnFailure::new(what.to_owned(), &error))
+}
+
+/// Says in the log, too, that nothing follows the line that tells of the start.
+fn fail(output: &mut Output, failure: SpawnFailure) -> SpawnFailure {
+    let reason = io::Error::from_raw_os_error(failure.errno);
+    output.note(&format!("not started: cannot {}: {reason}", failure.step));
+    failure
+}
+
+fn recorded(pid: u32) -> RecordedProcess {
+    // A child that was not waited for cannot be missing; a zero would match no process.
+    RecordedProcess { pid, start_time: Identity::of(pid).map_or(0, |identity| identity.start_time) }
+}
+
+fn text(bytes: Vec<u8>) -> OsString {
+    OsString::from_vec(bytes)
+}
+
+impl SpawnFailure {
+    pub(crate) fn new(step: String, error: &io::Error) -> Self {
+        Self { step, errno: error.raw_os_error().unwrap_or(EINVAL) }
+    }
+}
+
+impl From<LaunchError> for SpawnFailure {
+    fn from(error: LaunchError) -> Self {
+        Self { step: error.step().to_owned(), errno: error.errno() }
+    }
+}

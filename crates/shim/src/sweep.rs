@@ -1,0 +1,205 @@
+//! Signals to everything below the shim, and what is exempt from them.
+
+use mcp_restart_paths::RestartPath;
+use mcp_restart_process::tree::{Delivery, Process, Tree, signal, signal_group};
+use mcp_restart_process::{LockFile, Signal};
+use mcp_restart_protocol::shim::{KeepChildren, Leftover};
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+/// Who forks while it is being killed is chased so often before the others get a turn.
+const CHASES: usize = 32;
+
+/// Ends the tree below this process, and remembers whom it met.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    /// The lock of the daemon. Who was started inside an agent and is a daemon now is not the agent's.
+    daemon_lock: PathBuf,
+    /// The agent's process id, which is its group's too.
+    leader: u32,
+    /// Set when the agent has ended by itself.
+    keep: Option<KeepChildren>,
+    /// Who got the graceful signal.
+    asked: HashSet<Key>,
+    /// Who got SIGKILL.
+    killed: HashSet<Key>,
+    /// Whom this user may not signal.
+    foreign: HashSet<Key>,
+    /// Whether anybody is spared.
+    spares: bool,
+}
+
+/// A process: its id and its start time.
+type Key = (u32, u64);
+
+impl Sweep {
+    pub(crate) fn new(leader: u32, daemon_lock: PathBuf) -> Self {
+        Self {
+            daemon_lock,
+            leader,
+            keep: None,
+            asked: HashSet::new(),
+            killed: HashSet::new(),
+            foreign: HashSet::new(),
+            spares: false,
+        }
+    }
+
+    /// The agent ended by itself: from now on these descendants are left alone.
+    pub(crate) fn keep(&mut self, keep: KeepChildren) {
+        self.keep = Some(keep);
+    }
+
+    /// A stop was asked for: nobody is kept.
+    pub(crate) fn keep_nobody(&mut self) {
+        self.keep = None;
+    }
+
+    /// Sends the graceful signal, once to each process, and wakes up those that were stopped.
+    pub(crate) fn ask(&mut self, path: RestartPath, graceful: Signal) {
+        let mut group_asked = false;
+        for _ in 0..CHASES {
+            let tree = self.walk();
+            // To be asked twice means "at once" to many programs: hence the group or each, never both.
+            if !group_asked && self.owns_its_group(&tree) {
+                signal_group(path, self.leader, graceful);
+                signal_group(path, self.leader, Signal::CONTINUE);
+                group_asked = true;
+                self.note_group(&tree);
+            }
+            let mut news = false;
+            for member in &tree.members {
+                let in_asked_group = group_asked && member.group == self.leader;
+                if in_asked_group || self.asked.contains(&key(member)) || self.foreign.contains(&key(member))
+                {
+                    continue;
+                }
+                if self.send(path, member, graceful) {
+                    self.send(path, member, Signal::CONTINUE);
+                    self.asked.insert(key(member));
+                    news = true;
+                }
+            }
+            // Somebody outside the group may have forked between the look and the signal.
+            if !news {
+                break;
+            }
+        }
+    }
+
+    /// Sends SIGKILL until no process is left that did not get it, or until the next wave's turn.
+    pub(crate) fn kill(&mut self, path: RestartPath) {
+        for _ in 0..CHASES {
+            let tree = self.walk();
+            let mut news = false;
+            for member in &tree.members {
+                if !self.killed.contains(&key(member)) && self.send(path, member, Signal::KILL) {
+                    self.killed.insert(key(member));
+                    news = true;
+                }
+            }
+            // The whole group at one moment: no fork in it escapes.
+            if self.owns_its_group(&tree) {
+                signal_group(path, self.leader, Signal::KILL);
+            }
+            if !news {
+                break;
+            }
+        }
+    }
+
+    /// Whether somebody may be left who is not waited for, so that having children proves nothing.
+    pub(crate) fn has_exempt(&self) -> bool {
+        self.spares || !self.foreign.is_empty()
+    }
+
+    /// Who is left, the spared aside: those who are waited for, and those of other users, who are not.
+    pub(crate) fn remaining(&mut self) -> (Vec<Process>, Vec<Process>) {
+        let tree = self.walk();
+        tree.members.into_iter().partition(|member| !self.foreign.contains(&key(member)))
+    }
+
+    /// Names processes with the reason why they are still there.
+    pub(crate) fn describe(&self, processes: &[Process]) -> Vec<Leftover> {
+        processes
+            .iter()
+            .map(|process| Leftover {
+                pid: process.pid,
+                command: process.command.clone(),
+                reason: if self.foreign.contains(&key(process)) {
+                    "it belongs to another user".to_owned()
+                } else {
+                    process.obstacle()
+                },
+            })
+            .collect()
+    }
+
+    /// Whether SIGKILL was needed.
+    pub(crate) fn was_forced(&self) -> bool {
+        !self.killed.is_empty()
+    }
+
+    /// How many descendants had to be killed; of an agent that ended by itself, how many were left.
+    pub(crate) fn leftovers(&self, by_itself: bool) -> u32 {
+        let asked = by_itself.then_some(&self.asked);
+        let descendants: HashSet<&Key> = self
+            .killed
+            .iter()
+            .chain(asked.into_iter().flatten())
+            .filter(|(pid, _)| *pid != self.leader)
+            .collect();
+        u32::try_from(descendants.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Remembers who of the agent's group got the signal, and who could not.
+    fn note_group(&mut self, tree: &Tree) {
+        for member in tree.members.iter().filter(|member| member.group == self.leader && !member.is_zombie())
+        {
+            let reached = if member.is_out_of_reach() { &mut self.foreign } else { &mut self.asked };
+            reached.insert(key(member));
+        }
+    }
+
+    fn send(&mut self, path: RestartPath, process: &Process, what: Signal) -> bool {
+        match signal(path, process, what) {
+            Delivery::Sent => true,
+            Delivery::Gone => false,
+            Delivery::NotPermitted => {
+                self.foreign.insert(key(process));
+                false
+            }
+        }
+    }
+
+    fn walk(&mut self) -> Tree {
+        let daemon = LockFile::holder(&self.daemon_lock);
+        let keep = self.keep.as_ref();
+        let tree = Tree::below(std::process::id(), |process| {
+            Some(process.pid) == daemon || keep.is_some_and(|keep| keeps(keep, process))
+        });
+        self.spares |= !tree.spared.is_empty();
+        tree
+    }
+
+    /// Whether the agent's group can be signalled as one: somebody of it was just seen, so the number is
+    /// still its own, and nobody in it is spared.
+    fn owns_its_group(&self, tree: &Tree) -> bool {
+        let in_group = |process: &Process| process.group == self.leader;
+        tree.members.iter().any(in_group) && !tree.spared.iter().any(in_group)
+    }
+}
+
+fn keeps(keep: &KeepChildren, process: &Process) -> bool {
+    match keep {
+        KeepChildren::All => true,
+        KeepChildren::Named(names) => {
+            let program = process.program();
+            names.iter().any(|name| *name == process.command || Some(name) == program.as_ref())
+        }
+    }
+}
+
+fn key(process: &Process) -> Key {
+    (process.pid, process.start_time)
+}
