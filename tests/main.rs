@@ -10,4 +10,6 @@
 
 mod support;
 
+mod lifecycle;
+mod self_restart;
 mod tidy;

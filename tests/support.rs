@@ -6,63 +6,64 @@ use mcp_restart_protocol::client::Client;
 use mcp_restart_protocol::request::{Credential, Request};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Nothing here takes as long on a machine that works.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A daemon with its endpoint, and everything of it gone at the end.
-pub struct Stack {
+pub(crate) struct Stack {
     /// Holds config and state dir; the agents' working directory.
-    pub dir: tempfile::TempDir,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 /// What a run of `mcp-restartctl` gave.
 #[derive(Debug)]
-pub struct Run {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Stack {
     /// A folder with this config; nothing runs yet.
-    pub fn new(agents: &Value) -> Self {
+    pub(crate) fn new(agents: &Value) -> Self {
         let stack = Self { dir: tempfile::tempdir().unwrap() };
         stack.write_config(agents);
         stack
     }
 
     /// The same with the daemon up and its endpoint listening.
-    pub fn up(agents: &Value) -> Self {
+    pub(crate) fn up(agents: &Value) -> Self {
         let stack = Self::new(agents);
         stack.ctl(&["up"]).ok();
         stack
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.path().join("mcp-restart.config.json")
     }
 
-    pub fn state_dir(&self) -> PathBuf {
+    pub(crate) fn state_dir(&self) -> PathBuf {
         self.path().join("state")
     }
 
-    pub fn write_config(&self, agents: &Value) {
+    pub(crate) fn write_config(&self, agents: &Value) {
         let text = format!("{:#}", json!({ "port": 0, "agents": agents }));
         fs::write(self.config(), text).unwrap();
     }
 
     /// A program of ours, in this stack and in an environment that holds nothing of the machine's.
-    pub fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = bare_command(program);
         command
             .current_dir(self.path())
@@ -74,23 +75,23 @@ impl Stack {
         command
     }
 
-    pub fn ctl(&self, arguments: &[&str]) -> Run {
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> Run {
         let mut command = self.command(env!("CARGO_BIN_EXE_mcp-restartctl"));
         Run::of(command.args(arguments).output().unwrap())
     }
 
     /// The JSON that a command prints with `--json`.
-    pub fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let arguments = [&["--json"], arguments].concat();
         serde_json::from_str(&self.ctl(&arguments).ok().stdout).unwrap()
     }
 
-    pub fn agent(&self, name: &str) -> AgentView {
+    pub(crate) fn agent(&self, name: &str) -> AgentView {
         self.wait_for(name, |_| true)
     }
 
     /// Waits until the daemon publishes that an agent is so.
-    pub fn wait_for(&self, name: &str, so: impl Fn(&AgentView) -> bool) -> AgentView {
+    pub(crate) fn wait_for(&self, name: &str, so: impl Fn(&AgentView) -> bool) -> AgentView {
         let socket = self.state_dir().join("mcp-restartd.sock");
         block_on(async {
             let mut client = Client::connect(&socket, Credential::Peer).await.unwrap();
@@ -107,21 +108,38 @@ impl Stack {
         })
     }
 
-    pub fn daemon_pid(&self) -> u32 {
+    /// A named pipe in the folder of the stack, by which agents tell the test what they have come to.
+    pub(crate) fn mailbox(&self, name: &str) -> Mailbox {
+        let path = self.path().join(name);
+        assert!(bare_command("mkfifo").arg(&path).status().unwrap().success());
+        // Open for writing too, so that it does not end with its first writer.
+        let pipe = fs::File::options().read(true).write(true).open(path).unwrap();
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines() {
+                if line.is_ok_and(|line| sender.send(line).is_err()) {
+                    break;
+                }
+            }
+        });
+        Mailbox { lines }
+    }
+
+    pub(crate) fn daemon_pid(&self) -> u32 {
         let status = self.json(&["status"]);
         u32::try_from(status["pid"].as_u64().unwrap()).unwrap()
     }
 
     /// The token and the URL that an agent is wired in with.
-    pub fn wiring(&self, name: &str) -> (String, String) {
-        let config = self.json(&["mcp-config", name]);
+    pub(crate) fn wiring(&self, name: &str) -> (String, String) {
+        let config: Value = serde_json::from_str(&self.ctl(&["mcp-config", name]).ok().stdout).unwrap();
         let server = &config["mcpServers"]["restart"];
         let authorization = server["headers"]["Authorization"].as_str().unwrap();
         (authorization.trim_start_matches("Bearer ").to_owned(), server["url"].as_str().unwrap().to_owned())
     }
 
     /// Calls a tool as an agent does; gives the whole `result`.
-    pub fn call(&self, token: Option<&str>, tool: &str, arguments: &Value) -> Value {
+    pub(crate) fn call(&self, token: Option<&str>, tool: &str, arguments: &Value) -> Value {
         let url = self.json(&["status"])["url"].as_str().unwrap().to_owned();
         let params = json!({ "name": tool, "arguments": arguments });
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
@@ -132,12 +150,24 @@ impl Stack {
     }
 
     /// The code of a tool call that is refused.
-    pub fn refusal(&self, token: Option<&str>, tool: &str, arguments: &Value) -> String {
+    pub(crate) fn refusal(&self, token: Option<&str>, tool: &str, arguments: &Value) -> String {
         let result = self.call(token, tool, arguments);
         assert_eq!(result["isError"], true, "{result}");
         assert!(result.get("structuredContent").is_none(), "{result}");
         let error: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
         error["error"]["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// See [`Stack::mailbox`].
+pub(crate) struct Mailbox {
+    lines: mpsc::Receiver<String>,
+}
+
+impl Mailbox {
+    /// The next line that somebody writes.
+    pub(crate) fn next(&self) -> String {
+        self.lines.recv_timeout(LIMIT).expect("nobody writes")
     }
 }
 
@@ -153,7 +183,7 @@ impl Drop for Stack {
 }
 
 impl Run {
-    pub fn of(output: Output) -> Self {
+    pub(crate) fn of(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -162,40 +192,41 @@ impl Run {
     }
 
     /// The same, which must have succeeded.
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
 
     /// The same, which must have failed like this and have said so in one line each.
-    pub fn failed(self, code: i32, message: &str) -> Self {
+    pub(crate) fn failed(self, code: i32, message: &str) -> Self {
         assert_eq!(self.code, code, "{self:?}");
         assert!(self.stderr.contains(message), "{message:?} is not in {self:?}");
-        assert_eq!(self.stderr.matches("error: ").count(), 1, "{self:?}");
+        let errors = self.stderr.lines().filter(|line| line.starts_with("error: "));
+        assert_eq!(errors.count(), 1, "{self:?}");
         self
     }
 }
 
 /// A program in an environment that holds nothing of the machine's.
 #[expect(clippy::disallowed_methods, reason = "the tests start the programs as a user does")]
-pub fn bare_command(program: &str) -> Command {
+pub(crate) fn bare_command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
     command
 }
 
 /// An entry that runs this `sh` script.
-pub fn shell(name: &str, script: &str) -> Value {
+pub(crate) fn shell(name: &str, script: &str) -> Value {
     json!({ "name": name, "command": "sh", "args": ["-c", script], "settleMs": 0, "selfRestartDelayMs": 50 })
 }
 
 /// An agent that runs until it is told to end.
-pub fn sleeper(name: &str) -> Value {
+pub(crate) fn sleeper(name: &str) -> Value {
     shell(name, "exec sleep 1000")
 }
 
 /// One HTTP POST of JSON; the status and the body.
-pub fn post(url: &str, token: Option<&str>, body: &str) -> (u16, String) {
+pub(crate) fn post(url: &str, token: Option<&str>, body: &str) -> (u16, String) {
     let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     let length = body.len();
     let headers = format!(
@@ -206,7 +237,7 @@ pub fn post(url: &str, token: Option<&str>, body: &str) -> (u16, String) {
 }
 
 /// One HTTP request; the status and the body.
-pub fn request(url: &str, method: &str, headers: &str, body: &str) -> (u16, String) {
+pub(crate) fn request(url: &str, method: &str, headers: &str, body: &str) -> (u16, String) {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -220,7 +251,7 @@ pub fn request(url: &str, method: &str, headers: &str, body: &str) -> (u16, Stri
 }
 
 /// The processes, zombies aside, that have this assignment in their environment.
-pub fn marked(assignment: &str) -> Vec<u32> {
+pub(crate) fn marked(assignment: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|variable| variable == assignment.as_bytes())
@@ -231,13 +262,13 @@ pub fn marked(assignment: &str) -> Vec<u32> {
 }
 
 /// Whether a process lives; a zombie does not.
-pub fn lives(pid: u32) -> bool {
+pub(crate) fn lives(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Runs a future that ends in time.
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(LIMIT, future).await.expect("it takes too long") })
 }

@@ -69,6 +69,9 @@ pub(crate) enum StateDirError {
     InTheWay(PathBuf),
 }
 
+/// What the other parts of the daemon and the shims write into.
+const FOLDERS: [&str; 4] = ["handoff", "logs", "mcp-config", "run"];
+
 impl StateDir {
     /// Creates the folder if need be, checks whose it is and takes its lock.
     pub(crate) fn open(path: &Path) -> Result<Self, StateDirError> {
@@ -95,6 +98,10 @@ impl StateDir {
             LockError::Held { holder } => StateDirError::Held { path: path.to_owned(), pid: holder },
             LockError::Io(source) => StateDirError::Io { tried: "lock", path: lock_file.clone(), source },
         })?;
+        for folder in FOLDERS.map(|name| path.join(name)) {
+            let created = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+            created.map_err(|source| StateDirError::Io { tried: "create", path: folder, source })?;
+        }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 

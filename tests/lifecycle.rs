@@ -1,0 +1,223 @@
+//! Start, stop and restart, from the command line and over MCP.
+
+use crate::support::{Stack, lives, marked, shell, sleeper};
+use mcp_restart_protocol::agent::{AgentState, ExitReason};
+use serde_json::json;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// An agent whose tree has a member that ignores SIGTERM, one in a session of its own and one that was
+/// orphaned by a double fork.
+fn unruly(name: &str, mark: &str) -> serde_json::Value {
+    let script = "sh -c 'trap \"\" TERM; echo > ready; while :; do sleep 1; done' &
+        setsid sh -c 'echo > ready; sleep 1000; :' &
+        (setsid sh -c 'trap \"\" TERM HUP; echo > ready; while :; do sleep 1; done' &)
+        exec sleep 1000";
+    let mut entry = shell(name, script);
+    entry["env"] = json!({ "MARK": mark });
+    entry["gracefulTimeoutMs"] = json!(300);
+    entry
+}
+
+/// A stack in which the unruly agent `a` runs with all its descendants.
+fn start_unruly(mark: &str) -> Stack {
+    let stack = Stack::up(&json!([unruly("a", mark)]));
+    let ready = stack.mailbox("ready");
+    stack.ctl(&["start", "a"]).ok();
+    (0..3).for_each(|_| drop(ready.next()));
+    stack
+}
+
+#[test]
+fn a_stop_ends_the_whole_tree_and_says_what_it_took() {
+    let mark = format!("stop-{}", std::process::id());
+    let stack = start_unruly(&mark);
+    let begin = Instant::now();
+    stack.ctl(&["stop", "a"]).ok();
+    assert!(begin.elapsed() >= Duration::from_millis(300), "the grace period was cut short");
+    assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
+    let exit = stack.agent("a").last_exit.unwrap();
+    assert_eq!((exit.reason, exit.forced), (ExitReason::Stop, true));
+    assert!(exit.leftovers >= 2, "{exit:?}");
+}
+
+#[test]
+fn a_restart_leaves_nothing_of_the_old_tree() {
+    let mark = format!("restart-{}", std::process::id());
+    let stack = start_unruly(&mark);
+    let old = marked(&format!("MARK={mark}"));
+    let answer = stack.json(&["restart", "a"]);
+    assert_eq!(answer["generation"], 2);
+    assert_eq!(answer["previous"]["exit"]["reason"], "restart");
+    assert!(old.iter().all(|pid| !lives(*pid)), "{old:?}");
+}
+
+#[test]
+fn what_an_agent_leaves_behind_when_it_ends_by_itself_is_ended_too() {
+    let mark = format!("exit-{}", std::process::id());
+    let mut entry = shell("a", "setsid sleep 1000 & exit 3");
+    entry["env"] = json!({ "MARK": mark });
+    let stack = Stack::up(&json!([entry]));
+    stack.ctl(&["start", "a"]).ok();
+    let view = stack.wait_for("a", |view| view.state == AgentState::Exited);
+    let exit = view.last_exit.unwrap();
+    assert_eq!((exit.code, exit.reason, exit.leftovers), (Some(3), ExitReason::Exited, 1));
+    assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
+}
+
+#[test]
+fn the_exit_status_is_the_agents_own_after_a_graceful_stop() {
+    let stack = Stack::up(&json!([shell("a", "trap 'exit 7' TERM; while :; do sleep 0.01; done")]));
+    stack.ctl(&["start", "a"]).ok();
+    stack.ctl(&["stop", "a"]).ok();
+    let exit = stack.agent("a").last_exit.unwrap();
+    assert_eq!((exit.code, exit.forced, exit.reason), (Some(7), false, ExitReason::Stop));
+}
+
+#[test]
+fn a_refused_restart_leaves_the_running_process_untouched() {
+    let stack = Stack::up(&json!([sleeper("a"), sleeper("b")]));
+    stack.ctl(&["start", "--all"]).ok();
+    let (a, b) = (stack.agent("a").pid.unwrap(), stack.agent("b").pid.unwrap());
+    let half = r#"{ "agents": [ { "name": "a", "#;
+    let broken = [
+        (half.to_owned(), 6, "mcp-restart.config.json:1:"),
+        (r#"{ "agents": [ { "name": "a", "command": 5 } ] }"#.to_owned(), 6, "agents[0].command"),
+        (r#"{ "agents": [ { "name": "b", "command": "sleep" } ] }"#.to_owned(), 4, "no agent"),
+        (
+            json!({ "agents": [{ "name": "a", "command": "no-such-program" }] }).to_string(),
+            1,
+            "was not found",
+        ),
+        (
+            json!({ "agents": [{ "name": "a", "command": "sh", "cwd": "gone" }] }).to_string(),
+            1,
+            "does not exist",
+        ),
+    ];
+    for (text, code, message) in broken {
+        fs::write(stack.config(), text).unwrap();
+        stack.ctl(&["restart", "a"]).failed(code, message);
+        assert!(lives(a) && lives(b), "{message}");
+    }
+    stack.write_config(&json!([sleeper("a"), sleeper("b")]));
+    assert_eq!(stack.agent("a").generation, 1);
+}
+
+#[test]
+fn a_restart_uses_the_config_as_it_is_on_disk() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    stack.ctl(&["start", "a"]).ok();
+    let mut entry = sleeper("a");
+    entry["env"] = json!({ "NEW": "yes" });
+    stack.write_config(&json!([entry]));
+    assert_eq!(stack.json(&["list"])["agents"][0]["configChanged"], true);
+    let answer = stack.json(&["restart", "a"]);
+    assert_eq!(answer["configDiff"], json!(["env.NEW"]));
+    let pid = stack.agent("a").pid.unwrap();
+    assert_eq!(marked("NEW=yes").into_iter().find(|marked| *marked == pid), Some(pid));
+    assert_eq!(stack.json(&["list"])["agents"][0]["configChanged"], false);
+}
+
+#[test]
+fn a_process_that_ends_while_it_settles_makes_the_start_an_error_with_its_last_words() {
+    let mut entry = shell("a", "echo the reason; exit 9");
+    entry["settleMs"] = json!(5_000);
+    let stack = Stack::up(&json!([entry]));
+    let run = stack.ctl(&["start", "a"]).failed(1, "exited with status 9");
+    assert!(run.stderr.contains("the reason"), "{run:?}");
+    assert_eq!(stack.agent("a").state, AgentState::Exited);
+}
+
+#[test]
+fn exec_failures_are_told_apart() {
+    let stack = Stack::new(&json!([]));
+    let file = |name: &str, content: &str, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = stack.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    file("plain", "x", 0o644);
+    file("format", "\u{1}\u{2}\u{3}", 0o755);
+    file("interpreter", "#!/no/such/interpreter\n", 0o755);
+    let entry = |name: &str| json!({ "name": name, "command": format!("./{name}"), "settleMs": 0 });
+    let names = ["plain", "format", "interpreter", "missing"];
+    stack.write_config(&json!(names.map(entry)));
+    stack.ctl(&["up"]).ok();
+    let mut messages: Vec<String> =
+        names.iter().map(|name| stack.ctl(&["start", name]).failed(1, name).stderr).collect();
+    messages.sort();
+    messages.dedup();
+    assert_eq!(messages.len(), names.len(), "{messages:#?}");
+}
+
+#[test]
+fn start_of_what_runs_and_stop_of_what_does_not_say_so_and_succeed() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    assert!(stack.ctl(&["stop", "a"]).ok().stdout.contains("not running"));
+    stack.ctl(&["start", "a"]).ok();
+    assert!(stack.ctl(&["start", "a"]).ok().stdout.contains("already running"));
+    stack.ctl(&["restart", "a"]).ok();
+    assert_eq!(stack.agent("a").generation, 2);
+}
+
+#[test]
+fn twenty_restarts_at_once_end_in_one_process() {
+    let mark = format!("twenty-{}", std::process::id());
+    // The folder can be made by one process at a time.
+    let script = "mkdir alone || { echo two at once > two; exit 1; }
+        trap 'rmdir alone; exit 0' TERM; while :; do sleep 0.01; done";
+    let mut entry = shell("a", script);
+    entry["env"] = json!({ "MARK": mark });
+    let stack = Stack::up(&json!([entry]));
+    stack.ctl(&["start", "a"]).ok();
+    std::thread::scope(|scope| {
+        for index in 0..20 {
+            let stack = &stack;
+            scope.spawn(move || {
+                if index % 2 == 0 {
+                    let run = stack.ctl(&["restart", "a"]);
+                    assert!(run.code == 0 || run.stderr.contains("precedence"), "{run:?}");
+                } else {
+                    stack.call(None, "restart_agent", &json!({ "name": "a" }));
+                }
+            });
+        }
+    });
+    let view = stack.wait_for("a", |view| view.state == AgentState::Running);
+    assert!(!stack.path().join("two").exists(), "two processes at once");
+    assert!(lives(view.pid.unwrap()));
+    stack.ctl(&["stop", "a"]).ok();
+    assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
+}
+
+#[test]
+fn a_slow_stop_blocks_nobody_else() {
+    let mut slow = shell("slow", "trap '' TERM; while :; do sleep 1; done");
+    slow["gracefulTimeoutMs"] = json!(3_000);
+    let stack = Stack::up(&json!([slow, sleeper("quick")]));
+    stack.ctl(&["start", "--all"]).ok();
+    std::thread::scope(|scope| {
+        scope.spawn(|| stack.ctl(&["stop", "slow"]).ok());
+        stack.wait_for("slow", |view| view.state == AgentState::Stopping);
+        for _ in 0..10 {
+            let begin = Instant::now();
+            stack.ctl(&["restart", "quick"]).ok();
+            stack.ctl(&["status"]).ok();
+            assert!(begin.elapsed() < Duration::from_millis(600), "{:?}", begin.elapsed());
+        }
+    });
+}
+
+#[test]
+fn an_agent_whose_entry_is_gone_runs_on_and_can_be_stopped() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    stack.ctl(&["start", "a"]).ok();
+    stack.write_config(&json!([]));
+    assert_eq!(stack.json(&["list"])["agents"], json!([]));
+    assert_eq!(stack.json(&["list", "--all"])["agents"][0]["listed"], false);
+    assert_eq!(stack.json(&["status"])["unlisted"][0]["name"], "a");
+    stack.ctl(&["stop", "a"]).ok();
+    stack.ctl(&["start", "a"]).failed(4, "no agent");
+}
