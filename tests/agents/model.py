@@ -28,12 +28,13 @@ class Turn:
 class StandInModel:
     """Serves on a free port of its own while the `with` block runs.
 
-    `turns` has a Turn for each request. Nothing is answered before `awake` is set.
+    `turns` has a Turn for each request. A model answers nothing before it is woken by its name.
     """
 
     def __enter__(self):
         self.turns = queue.Queue()
-        self.awake = threading.Event()
+        self.awake = set()
+        self.woken = threading.Condition()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Messages)
         self.server.model = self
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -41,9 +42,19 @@ class StandInModel:
         return self
 
     def __exit__(self, *_):
-        self.awake.set()
         self.server.shutdown()
         self.server.server_close()
+
+    def wake(self, name):
+        with self.woken:
+            self.awake.add(name)
+            self.woken.notify_all()
+
+    def take(self, turn):
+        """Keep the turn, and hold its answer back while its model sleeps."""
+        self.turns.put(turn)
+        with self.woken:
+            self.woken.wait_for(lambda: turn.model in self.awake)
 
 
 class Messages(BaseHTTPRequestHandler):
@@ -56,8 +67,7 @@ class Messages(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path == "/v1/messages":
             turn, block = decide(body)
-            self.server.model.turns.put(turn)
-            self.server.model.awake.wait()
+            self.server.model.take(turn)
             (self.stream if body.get("stream") else self.answer)(message(body["model"], block))
         elif path == "/v1/messages/count_tokens":
             self.answer({"input_tokens": 10})
@@ -119,8 +129,12 @@ def decide(body):
 
 
 def calls(text):
-    """The calls that a prompt asks for: ends of tools' names, and arguments."""
-    return [(call[1], json.JSONDecoder().raw_decode(text, call.end())[0]) for call in CALL.finditer(text)]
+    """The calls that a prompt asks for: ends of tools' names, and arguments, which may speak of calls themselves."""
+    found, end = [], 0
+    while call := CALL.search(text, end):
+        arguments, end = json.JSONDecoder().raw_decode(text, call.end())
+        found.append((call[1], arguments))
+    return found
 
 
 def blocks(sent):

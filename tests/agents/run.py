@@ -27,8 +27,10 @@ BOOT_SECONDS = 60
 TURN_SECONDS = 60
 
 FIRST_MODEL, SECOND_MODEL = "stand-in-first", "stand-in-second"
-NEW_ARGUMENTS = json.dumps(["--model", SECOND_MODEL])
-NOTE = "Read what you left to yourself: CALL get_handoff {}"
+# Claude Code's first request comes before it has the tools of its servers, so each script begins with one of its own.
+SECOND_PROMPT = 'Read what you left to yourself. CALL Bash {"command": "true"} CALL get_handoff {}'
+NEW_ARGUMENTS = json.dumps(["--model", SECOND_MODEL, SECOND_PROMPT])
+NOTE = "the second model is the better one"
 PROMPT = f"""Give yourself another model.
 CALL Bash {json.dumps({"command": f"mcp-restartctl set claude 'args={NEW_ARGUMENTS}'"})}
 CALL restart_agent {json.dumps({"note": NOTE})}"""
@@ -44,8 +46,9 @@ def main():
     with StandInModel() as model, Stack(programs, [entry(folder, model)], user=ORDINARY_USER, folder=folder) as stack:
         stack.ctl("start", "claude")
         first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, 1))
-        model.awake.set()
+        model.wake(FIRST_MODEL)
         second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, 2))
+        model.wake(SECOND_MODEL)
         turns = turns_until(model, "get_handoff")
         check(first, second, turns)
     print(f"Claude Code restarted itself: process {first['pid']} became {second['pid']}")
@@ -54,11 +57,12 @@ def main():
 def check(first, second, turns):
     assert first["kind"] == "claude" and first["tty"], first
     assert second["pid"] != first["pid"] and second["lastExit"]["reason"] == "restart", second
-    assert second["sessionId"] == first["sessionId"], (first, second)
+    assert second["logFile"] == first["logFile"] and not second["configChanged"], second
     called = [(turn.model, turn.called.removeprefix("mcp__restart__")) for turn in turns if turn.called]
-    expected = [(FIRST_MODEL, "Bash"), (FIRST_MODEL, "restart_agent"), (SECOND_MODEL, "get_handoff")]
-    assert called == expected, turns
-    assert NOTE in json.loads(turns[-1].results[-1])["notes"][0]["text"], turns
+    first_calls = [(FIRST_MODEL, "Bash"), (FIRST_MODEL, "restart_agent")]
+    assert called == [*first_calls, (SECOND_MODEL, "Bash"), (SECOND_MODEL, "get_handoff")], turns
+    [note] = json.loads(turns[-1].results[-1])["notes"]
+    assert note == {"from": {"type": "agent", "name": "claude"}, "text": NOTE}, note
     command_line = Path(f"/proc/{second['pid']}/cmdline").read_text().split("\0")
     assert SECOND_MODEL in command_line and FIRST_MODEL not in command_line, command_line
 
