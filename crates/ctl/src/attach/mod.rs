@@ -1,0 +1,205 @@
+//! `attach` and `run`: this terminal connected to the terminal of an agent.
+//!
+//! ```text
+//!              ┌──────── a new generation runs ◄────────┐
+//!              ▼                                        │
+//!  ask the daemon where ─► session with the shim ─► the agent is gone: what now?
+//!                              │                        │
+//!                     detach keys, a signal,       stopped, exited, failed,
+//!                     the terminal is gone         or the daemon is gone too
+//!                              └────────► give the terminal back ◄────────┘
+//! ```
+
+mod keys;
+mod session;
+mod terminal;
+
+pub(crate) use keys::DetachKeys;
+
+use crate::arguments::Attach;
+use crate::commands::bring_up;
+use crate::context::{Context, Place};
+use crate::problem::{Exit, Problem};
+use crate::render;
+use crate::talk::{self, Daemon};
+use mcp_restart_paths::RestartPath;
+use mcp_restart_protocol::agent::{AgentState, AgentView};
+use mcp_restart_protocol::answer::{ErrorCode, ServerBody, Terminal};
+use mcp_restart_protocol::request::Request;
+use session::{Ended, User};
+use std::path::Path;
+use std::time::Duration;
+
+/// Connects this terminal to the terminal of an agent.
+pub(crate) async fn attach(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
+    let place = context.place()?;
+    let mut daemon = context.daemon_at(&place).await?;
+    let terminal = terminal_of(&mut daemon, &arguments.name).await?;
+    drop(daemon);
+    match stay(context, &place, &arguments, terminal).await? {
+        Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
+        Parting::Agent { text, exit } => context.screen.done(text).map(|()| exit),
+    }
+}
+
+/// Starts the daemon and the agent if need be, and attaches.
+pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
+    let (started, _) = bring_up(context, "mcp-restartctl run").await?;
+    if started {
+        context.screen.detail("the daemon was started");
+    }
+    let name = &arguments.name;
+    let place = context.place()?;
+    let mut starting = context.lifecycle_daemon().await?;
+    let path = RestartPath::CtlStart.id().to_owned();
+    starting.send(Request::Start { path, name: name.clone(), wait: true }).await?;
+    let mut daemon = context.daemon_at(&place).await?;
+    let answered = tokio::select! {
+        answer = start_answer(&mut starting) => { answer?; true }
+        running = until_running(&mut daemon, name) => { running?; false }
+    };
+    let mut daemon = context.daemon_at(&place).await?;
+    let terminal = terminal_of(&mut daemon, name).await?;
+    drop(daemon);
+    match stay(context, &place, &arguments, terminal).await? {
+        Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
+        Parting::Agent { text, exit } => {
+            if !answered {
+                // A start that failed says more than the bare end of the process.
+                const SOON: Duration = Duration::from_secs(1);
+                if let Ok(answer) = tokio::time::timeout(SOON, start_answer(&mut starting)).await {
+                    answer?;
+                }
+            }
+            context.screen.done(text).map(|()| exit)
+        }
+    }
+}
+
+/// Why the terminal was given back.
+enum Parting {
+    /// The user left, the agent runs on.
+    User(String),
+    /// The agent, or the way to it, is gone.
+    Agent { text: String, exit: Exit },
+}
+
+/// What is to be done after the agent's process was gone.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Wait,
+    Attach,
+    End { text: String, exit: Exit },
+}
+
+async fn stay(
+    context: &Context,
+    place: &Place,
+    arguments: &Attach,
+    mut place_of: Terminal,
+) -> Result<Parting, Problem> {
+    let name = &arguments.name;
+    let mut user = User::enter(name, arguments.detach_keys.clone())?;
+    loop {
+        match user.session(Path::new(&place_of.socket)).await? {
+            Ended::ByUser => {
+                return Ok(Parting::User(format!("detached from {name}, which runs on")));
+            }
+            Ended::BySignal(signal) => {
+                user.give_up();
+                return Err(Problem::new(
+                    Exit::Failed,
+                    format!("{signal} ended the attachment; {name} runs on"),
+                ));
+            }
+            Ended::AgentGone => {}
+        }
+        terminal::reset_modes()?;
+        let mut daemon = match context.daemon_at(place).await {
+            Ok(daemon) => daemon,
+            Err(problem) => return Err(problem),
+        };
+        daemon.send(Request::Subscribe).await?;
+        loop {
+            let event = tokio::select! {
+                event = daemon.event() => event?,
+                ended = user.left() => match ended {
+                    Ended::BySignal(signal) => {
+                        return Err(Problem::new(Exit::Failed, format!("{signal} ended the attachment")));
+                    }
+                    _ => return Ok(Parting::User(format!("detached from {name}"))),
+                },
+            };
+            if &event.agent.name != name {
+                continue;
+            }
+            match what_next(&event.agent, place_of.generation) {
+                Next::Wait => {}
+                Next::Attach => break,
+                Next::End { text, exit } => return Ok(Parting::Agent { text, exit }),
+            }
+        }
+        let mut daemon = context.daemon_at(place).await?;
+        place_of = daemon.terminal(name.clone()).await?;
+    }
+}
+
+fn what_next(agent: &AgentView, attached: u64) -> Next {
+    let name = &agent.name;
+    match agent.state {
+        AgentState::Running if agent.generation > attached => Next::Attach,
+        AgentState::Running | AgentState::Stopping => Next::Wait,
+        AgentState::Stopped => Next::End { text: format!("{name} is stopped"), exit: Exit::Done },
+        AgentState::Exited | AgentState::Failed => {
+            let how = agent.last_exit.as_ref().map(render::how_it_ended);
+            let well = agent.last_exit.as_ref().is_some_and(|exit| exit.code == Some(0));
+            Next::End {
+                text: format!("{name} {}", how.unwrap_or_else(|| render::state(agent.state).to_owned())),
+                exit: if well { Exit::Done } else { Exit::Failed },
+            }
+        }
+    }
+}
+
+async fn terminal_of(daemon: &mut Daemon, name: &str) -> Result<Terminal, Problem> {
+    let agent = daemon.agent(name).await?;
+    if !agent.tty {
+        return Err(Problem::new(Exit::Failed, format!("{name} has no terminal to attach to"))
+            .hint(format!("mcp-restartctl set {name} tty=true gives it one at its next start")));
+    }
+    let terminal = daemon.terminal(name.to_owned()).await;
+    terminal.map_err(|problem| problem.hint(format!("mcp-restartctl run {name} starts it and attaches")))
+}
+
+async fn start_answer(daemon: &mut Daemon) -> Result<(), Problem> {
+    match daemon.next().await?.body {
+        ServerBody::Failed(failure) if failure.code == ErrorCode::AlreadyRunning => Ok(()),
+        body => talk::answer(body)?.map(drop).map_err(Into::into),
+    }
+}
+
+async fn until_running(daemon: &mut Daemon, name: &str) -> Result<(), Problem> {
+    daemon.send(Request::Subscribe).await?;
+    loop {
+        let agent = daemon.event().await?.agent;
+        if agent.name == name && agent.state == AgentState::Running {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::view;
+
+    #[test]
+    fn an_attachment_stays_across_a_restart_and_ends_with_a_stop() {
+        let next = |state, generation| what_next(&view("x", state, generation), 7);
+        assert_eq!(next(AgentState::Running, 7), Next::Wait);
+        assert_eq!(next(AgentState::Stopping, 7), Next::Wait);
+        assert_eq!(next(AgentState::Running, 8), Next::Attach);
+        assert_eq!(next(AgentState::Stopped, 7), Next::End { text: "x is stopped".into(), exit: Exit::Done });
+        assert_eq!(next(AgentState::Failed, 8), Next::End { text: "x failed".into(), exit: Exit::Failed });
+    }
+}

@@ -1,0 +1,169 @@
+//! One connection to one shim: what is typed goes there, what comes is shown.
+
+use crate::attach::keys::{DetachKeys, KeyFilter, Typed};
+use crate::attach::terminal::{self, RawTerminal, Size};
+use crate::problem::{Exit, Problem};
+use futures_util::{SinkExt, StreamExt};
+use mcp_restart_protocol::codec::Frames;
+use mcp_restart_protocol::shim::{FromShim, SHIM_HELLO_LEN, SHIM_PROTOCOL, ShimHello, ToShim};
+use std::io;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::codec::Framed;
+
+/// The user at the terminal.
+pub(crate) struct User {
+    terminal: RawTerminal,
+    keys: mpsc::Receiver<Vec<u8>>,
+    filter: KeyFilter,
+    resized: Signal,
+    ends: Ends,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The detach keys, or the end of the terminal.
+    ByUser,
+    /// A signal to this program.
+    BySignal(&'static str),
+    /// The shim has nothing more to say.
+    AgentGone,
+}
+
+struct Ends {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+    quit: Signal,
+}
+
+impl User {
+    /// Takes the terminal.
+    pub(crate) fn enter(name: &str, keys: DetachKeys) -> Result<Self, Problem> {
+        let ends = Ends {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+        };
+        let resized = signal(SignalKind::window_change())?;
+        let terminal = RawTerminal::enter(name)?;
+        Ok(Self { terminal, keys: terminal::keys(), filter: KeyFilter::new(keys), resized, ends })
+    }
+
+    /// Connects to a shim and stays until the user leaves or the agent is gone.
+    pub(crate) async fn session(&mut self, socket: &Path) -> Result<Ended, Problem> {
+        let frames = match greet(socket).await {
+            Ok(frames) => frames,
+            // An agent that just ended has taken its socket with it.
+            Err(error) if is_gone(&error) => return Ok(Ended::AgentGone),
+            Err(error) => {
+                return Err(Problem::caused(
+                    Exit::Failed,
+                    format!("cannot attach to {}", socket.display()),
+                    &error,
+                ));
+            }
+        };
+        let (mut to, mut from) = frames.split();
+        let Size { rows, columns } = Size::now();
+        let Self { keys, filter, resized, ends, .. } = self;
+        let output = async {
+            loop {
+                match from.next().await {
+                    Some(Ok(FromShim::Output(bytes))) => {
+                        if terminal::show(&bytes).await.is_err() {
+                            return Ended::ByUser;
+                        }
+                    }
+                    Some(Ok(FromShim::Detached { .. }) | Err(_)) | None => return Ended::AgentGone,
+                    Some(Ok(_)) => {}
+                }
+            }
+        };
+        let input = async {
+            // When the shim takes nothing any more, what it still sends says so.
+            let mut open = to.send(ToShim::Attach { rows, columns }).await.is_ok();
+            loop {
+                let (message, end) = tokio::select! {
+                    typed = keys.recv() => match typed.map(|typed| filter.take(&typed)) {
+                        Some(Typed::Send(bytes)) => (ToShim::Input(bytes), false),
+                        Some(Typed::Detach(bytes)) => (ToShim::Input(bytes), true),
+                        None => return Ended::ByUser,
+                    },
+                    _ = resized.recv() => {
+                        let Size { rows, columns } = Size::now();
+                        (ToShim::Resize { rows, columns }, false)
+                    }
+                };
+                let nothing = matches!(&message, ToShim::Input(bytes) if bytes.is_empty());
+                if open && !nothing {
+                    open = to.send(message).await.is_ok();
+                }
+                if end {
+                    return Ended::ByUser;
+                }
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            signal = ends.any() => Ended::BySignal(signal),
+            ended = output => ended,
+            ended = input => ended,
+        };
+        Ok(ended)
+    }
+
+    /// Between two sessions: waits until the user leaves.
+    pub(crate) async fn left(&mut self) -> Ended {
+        loop {
+            tokio::select! {
+                signal = self.ends.any() => return Ended::BySignal(signal),
+                typed = self.keys.recv() => match typed.map(|typed| self.filter.take(&typed)) {
+                    Some(Typed::Send(_)) => {}
+                    Some(Typed::Detach(_)) | None => return Ended::ByUser,
+                },
+            }
+        }
+    }
+
+    /// Gives up on output that nobody may be reading.
+    pub(crate) fn give_up(&mut self) {
+        self.terminal.discard_output();
+    }
+}
+
+impl Ends {
+    async fn any(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hang_up.recv() => "SIGHUP",
+            _ = self.quit.recv() => "SIGQUIT",
+        }
+    }
+}
+
+async fn greet(socket: &Path) -> io::Result<Framed<UnixStream, Frames<FromShim, ToShim>>> {
+    let mut stream = UnixStream::connect(socket).await?;
+    stream.write_all(&ShimHello::OURS.to_bytes()).await?;
+    let mut bytes = [0; SHIM_HELLO_LEN];
+    stream.read_exact(&mut bytes).await?;
+    match ShimHello::from_bytes(bytes) {
+        Some(hello) if hello.protocol == SHIM_PROTOCOL => Ok(Framed::new(stream, Frames::default())),
+        Some(hello) => Err(io::Error::other(format!(
+            "the agent's shim speaks protocol {}, this program {SHIM_PROTOCOL}: restart the agent",
+            hello.protocol
+        ))),
+        None => Err(io::Error::other("that is no shim of mcp-restart")),
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
+}

@@ -1,0 +1,107 @@
+//! `up` and `down`: the daemon in the background.
+
+use crate::context::{Context, Place, no_config_file};
+use crate::daemon_process::{self, Inherit, Outcome};
+use crate::problem::{Exit, Problem};
+use crate::render::span;
+use crate::talk::{self, Summary};
+use mcp_restart_paths::RestartPath;
+use mcp_restart_protocol::client::ClientError;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+
+/// Starts the daemon and waits until it serves.
+pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
+    context.outside_agents_only("mcp-restartctl up")?;
+    let (started, summary) = bring_up(context, "mcp-restartctl up").await?;
+    let screen = &context.screen;
+    if screen.json {
+        return screen.value(&json!({ "started": started, "pid": summary.pid, "url": summary.url }));
+    }
+    let what = if started { "the daemon serves" } else { "the daemon is already running" };
+    let url = summary.url.as_deref().unwrap_or("an endpoint that does not listen yet");
+    screen.done(format_args!("{what}: pid {}, {url}", summary.pid))?;
+    if summary.url.is_none() {
+        screen.warning("the MCP endpoint does not listen yet; mcp-restartctl status shows when it does");
+    }
+    Ok(())
+}
+
+/// Makes sure that the daemon serves; tells whether it had to be started.
+pub(crate) async fn bring_up(context: &Context, command: &str) -> Result<(bool, Summary), Problem> {
+    let place = context.place()?;
+    match talk::summary(&place.socket).await {
+        Ok(summary) => return Ok((false, summary)),
+        Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
+        Err(error) => return Err(talk::problem(&error, &place.socket)),
+    }
+    context.outside_agents_only(command)?;
+    let config = place.config.clone().unwrap_or_else(|| context.config_file());
+    if !config.exists() {
+        return Err(no_config_file(&config));
+    }
+    let mut starting = daemon_process::start(RestartPath::CtlUp, &place, &config, Inherit::Operators)?;
+    context.screen.detail(format_args!("started mcp-restartd, pid {}", starting.pid()));
+    match starting.outcome(&place.socket).await? {
+        Outcome::Serves(summary) => Ok((true, summary)),
+        // Of two that were started at once one finds the other serving.
+        Outcome::Ended(status) => match talk::summary(&place.socket).await {
+            Ok(summary) => Ok((false, summary)),
+            Err(_) => Err(starting.failure(status)),
+        },
+    }
+}
+
+/// Stops everything and waits until the daemon is gone.
+pub(crate) async fn down(context: &Context) -> Result<(), Problem> {
+    context.outside_agents_only("mcp-restartctl down")?;
+    let place = context.place()?;
+    let begun = Instant::now();
+    let Some(pid) = end_daemon(context, &place).await? else {
+        if context.screen.json {
+            return context.screen.value(&json!({ "stopped": false }));
+        }
+        return context.screen.done(format_args!("no daemon runs in {}", place.state_dir.display()));
+    };
+    if context.screen.json {
+        return context.screen.value(&json!({ "stopped": true, "pid": pid }));
+    }
+    let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    context.screen.done(format_args!("the daemon (pid {pid}) and its agents are gone, after {}", span(took)))
+}
+
+async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u64>, Problem> {
+    let request = json!({ "path": RestartPath::CtlDown.id() });
+    let (connection, answer) = match talk::shut_down(&place.socket, &request).await {
+        Ok(accepted) => accepted,
+        Err(ClientError::Unreachable(cause)) if cause.kind() != std::io::ErrorKind::PermissionDenied => {
+            return Ok(None);
+        }
+        Err(error) => return Err(talk::problem(&error, &place.socket)),
+    };
+    if answer.get("accepted") != Some(&Value::Bool(true)) {
+        let why = answer.pointer("/error/message").or(answer.get("error")).and_then(Value::as_str);
+        let why = why.unwrap_or("the daemon does not want to end");
+        return Err(Problem::new(Exit::NotAllowed, why));
+    }
+    gone(context, connection).await;
+    Ok(Some(answer.get("pid").and_then(Value::as_u64).unwrap_or(0)))
+}
+
+/// The end of the connection is the end of the daemon.
+async fn gone(context: &Context, mut connection: UnixStream) {
+    let begun = Instant::now();
+    let mut rest = [0; 64];
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.tick().await;
+    loop {
+        tokio::select! {
+            read = connection.read(&mut rest) => if matches!(read, Ok(0) | Err(_)) { return },
+            _ = ticks.tick(), if context.screen.shows_progress() => {
+                context.screen.progress(format_args!("stopping every agent … {} s", begun.elapsed().as_secs()));
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! `start`, `stop` and `restart`.
+//!
+//! ```text
+//!  names or --all ─► others: one request each, at the same time ─► own agent, last ─► worst exit code
+//! ```
+
+use crate::arguments::{Resume, Which};
+use crate::context::Context;
+use crate::problem::{Exit, Problem, exit_for};
+use crate::render;
+use crate::screen::Style;
+use crate::talk::{self, Daemon};
+use mcp_restart_paths::RestartPath;
+use mcp_restart_protocol::agent::{self, AgentState, AgentView};
+use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, RestartAnswer, ServerStatus};
+use mcp_restart_protocol::request::{Request, RestartRequest};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What `restart` takes beside the names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RestartOptions {
+    /// For the new process.
+    pub(crate) note: Option<String>,
+    /// What to do with the conversation.
+    pub(crate) resume: Option<Resume>,
+    /// Also with a launch that is known to be bad.
+    pub(crate) force: bool,
+}
+
+enum Verb {
+    Start,
+    Stop,
+    Restart(RestartOptions),
+}
+
+/// What became of one agent.
+struct Outcome {
+    name: String,
+    result: Result<Answer, Failure>,
+}
+
+/// Starts agents; one that runs already is no failure.
+pub(crate) async fn start(context: &Context, which: Which) -> Result<Exit, Problem> {
+    carry_out(context, &which, &Verb::Start).await
+}
+
+/// Stops agents; one that does not run is no failure.
+pub(crate) async fn stop(context: &Context, which: Which) -> Result<Exit, Problem> {
+    carry_out(context, &which, &Verb::Stop).await
+}
+
+/// Restarts agents, or the one that asks.
+pub(crate) async fn restart(
+    context: &Context,
+    which: Which,
+    options: RestartOptions,
+) -> Result<Exit, Problem> {
+    carry_out(context, &which, &Verb::Restart(options)).await
+}
+
+async fn carry_out(context: &Context, which: &Which, verb: &Verb) -> Result<Exit, Problem> {
+    let itself = which.names.is_empty() && !which.all;
+    if itself && !matches!(verb, Verb::Restart(_)) {
+        return Err(Problem::new(Exit::Usage, format!("{} whom?", verb.word()))
+            .hint(format!("mcp-restartctl {} NAME, or --all", verb.word())));
+    }
+    let mut daemon = context.lifecycle_daemon().await?;
+    if itself {
+        let rounds = [vec![None]];
+        return work(context, &mut daemon, which, verb, rounds).await;
+    }
+    let (names, own) = if which.all {
+        let status = daemon.status().await?;
+        (
+            verb.all(&status),
+            own_name(&status.caller).or(context.environment.agent.as_deref()).map(str::to_owned),
+        )
+    } else {
+        (which.names.clone(), context.environment.agent.clone())
+    };
+    if names.is_empty() {
+        context.screen.done(verb.nothing_to_do())?;
+    }
+    work(context, &mut daemon, which, verb, rounds(names, own.as_deref())).await
+}
+
+/// All others at the same time, then the caller's own agent: nothing may be left undone by its end.
+fn rounds(names: Vec<String>, own: Option<&str>) -> [Vec<Option<String>>; 2] {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    let (last, first): (Vec<_>, Vec<_>) = seen.into_iter().partition(|name| own == Some(name));
+    [first, last].map(|round| round.into_iter().map(Some).collect())
+}
+
+async fn work<const ROUNDS: usize>(
+    context: &Context,
+    daemon: &mut Daemon,
+    which: &Which,
+    verb: &Verb,
+    rounds: [Vec<Option<String>>; ROUNDS],
+) -> Result<Exit, Problem> {
+    let alone = !which.all && rounds.iter().map(Vec::len).sum::<usize>() == 1;
+    let mut report = Report { context, verb, alone, worst: Exit::Done, results: Vec::new() };
+    let deadline = which.timeout.map(|timeout| Instant::now() + timeout);
+    for round in rounds {
+        let mut pending = BTreeMap::new();
+        for name in round {
+            let id = daemon.send(verb.request(name.clone(), !which.no_wait)).await?;
+            pending.insert(id, name.unwrap_or_default());
+        }
+        while !pending.is_empty() {
+            let Some(frame) = waiting(context, verb, &pending, deadline, daemon.next()).await else {
+                return Err(timed_out(which, &pending));
+            };
+            let frame = frame?;
+            if let Some(name) = pending.remove(&frame.id) {
+                report.take(Outcome { name, result: talk::answer(frame.body)? }).await?;
+            }
+        }
+    }
+    report.end()
+}
+
+/// Waits for what comes, shows that it waits, and gives up at the deadline.
+async fn waiting<T>(
+    context: &Context,
+    verb: &Verb,
+    pending: &BTreeMap<u64, String>,
+    deadline: Option<Instant>,
+    comes: impl Future<Output = T>,
+) -> Option<T> {
+    let begun = Instant::now();
+    let late = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(comes, late);
+    loop {
+        tokio::select! {
+            biased;
+            value = &mut comes => return Some(value),
+            () = &mut late => return None,
+            () = tokio::time::sleep(Duration::from_millis(500)), if context.screen.shows_progress() => {
+                let names: Vec<_> = pending.values().map(String::as_str).collect();
+                let seconds = begun.elapsed().as_secs();
+                context.screen.progress(format_args!("{} {} … {seconds} s", verb.doing(), names.join(", ")));
+            }
+        }
+    }
+}
+
+fn timed_out(which: &Which, pending: &BTreeMap<u64, String>) -> Problem {
+    let names: Vec<_> = pending.values().map(String::as_str).collect();
+    let seconds = which.timeout.unwrap_or_default().as_secs_f64();
+    Problem::new(Exit::TimedOut, format!("no answer for {} after {seconds} s", names.join(", ")))
+        .hint("the daemon goes on with it; mcp-restartctl list shows how far it is")
+}
+
+/// Tells what became of each agent, and remembers the worst.
+struct Report<'a> {
+    context: &'a Context,
+    verb: &'a Verb,
+    alone: bool,
+    worst: Exit,
+    results: Vec<Value>,
+}
+
+impl Report<'_> {
+    async fn take(&mut self, outcome: Outcome) -> Result<(), Problem> {
+        let screen = &self.context.screen;
+        match outcome.result {
+            Ok(answer) => {
+                let (text, exit) = self.verb.describe(&answer)?;
+                self.worst = self.worst.max(exit);
+                let style = if exit == Exit::Done { Style::Green } else { Style::Yellow };
+                screen.done(format_args!("{} {text}", screen.paint(style, agent_of(&answer)?)))?;
+                self.results.push(self.json(&agent_of(&answer)?, value_of(&answer)?));
+            }
+            Err(failure) if self.verb.is_met_by(failure.code) => {
+                screen.done(format_args!("{} {}", outcome.name, self.verb.already()))?;
+                if screen.json {
+                    let agent = self.context.daemon().await?.agent(&outcome.name).await?;
+                    self.results.push(self.json(&outcome.name, json!({ "agent": agent })));
+                }
+            }
+            Err(failure) if self.alone => return Err(failure.into()),
+            Err(mut failure) => {
+                self.worst = self.worst.max(exit_for(failure.code));
+                self.results.push(json!({ "name": outcome.name, "error": failure }));
+                failure.message = format!("{}: {}", outcome.name, failure.message);
+                screen.problem(&failure.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&self, name: &str, result: Value) -> Value {
+        if self.alone { result } else { json!({ "name": name, "result": result }) }
+    }
+
+    fn end(self) -> Result<Exit, Problem> {
+        let screen = &self.context.screen;
+        if screen.json {
+            match self.results.as_slice() {
+                [only] if self.alone => screen.value(only)?,
+                results => screen.value(&json!({ "results": results }))?,
+            }
+        }
+        Ok(self.worst)
+    }
+}
+
+impl Verb {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+            Self::Restart(_) => "restart",
+        }
+    }
+
+    fn doing(&self) -> &'static str {
+        match self {
+            Self::Start => "starting",
+            Self::Stop => "stopping",
+            Self::Restart(_) => "restarting",
+        }
+    }
+
+    fn nothing_to_do(&self) -> &'static str {
+        match self {
+            Self::Start => "every agent runs already",
+            Self::Stop => "no agent runs",
+            Self::Restart(_) => "there are no agents",
+        }
+    }
+
+    fn already(&self) -> &'static str {
+        match self {
+            Self::Start => "is already running",
+            Self::Stop | Self::Restart(_) => "is not running",
+        }
+    }
+
+    /// Whether this refusal says that what was asked for is so already.
+    fn is_met_by(&self, code: ErrorCode) -> bool {
+        match self {
+            Self::Start => code == ErrorCode::AlreadyRunning,
+            Self::Stop => code == ErrorCode::NotRunning,
+            Self::Restart(_) => false,
+        }
+    }
+
+    /// The agents that `--all` means.
+    fn all(&self, status: &ServerStatus) -> Vec<String> {
+        let running = |agent: &&AgentView| agent.pid.is_some();
+        let names = |agents: Vec<&AgentView>| agents.into_iter().map(|agent| agent.name.clone()).collect();
+        match self {
+            Self::Start => names(status.agents.iter().filter(|agent| !running(agent)).collect()),
+            Self::Stop => names(status.agents.iter().chain(&status.unlisted).filter(running).collect()),
+            Self::Restart(_) => names(status.agents.iter().collect()),
+        }
+    }
+
+    fn request(&self, name: Option<String>, wait: bool) -> Request {
+        let named = name.clone().unwrap_or_default();
+        match self {
+            Self::Start => Request::Start { path: RestartPath::CtlStart.id().to_owned(), name: named, wait },
+            Self::Stop => Request::Stop { path: RestartPath::CtlStop.id().to_owned(), name: named, wait },
+            Self::Restart(options) => Request::Restart(RestartRequest {
+                path: RestartPath::CtlRestart.id().to_owned(),
+                name,
+                note: options.note.clone(),
+                resume: options.resume.map(|resume| match resume {
+                    Resume::Same => agent::Resume::Same,
+                    Resume::Fresh => agent::Resume::Fresh,
+                }),
+                request_id: None,
+                force: options.force,
+                wait,
+            }),
+        }
+    }
+
+    /// What an answer says, after the agent's name, and the exit code that it makes.
+    fn describe(&self, answer: &Answer) -> Result<(String, Exit), Problem> {
+        match (self, answer) {
+            (Self::Restart(_), Answer::Restarted(answer)) => Ok(describe_restart(answer)),
+            (Self::Start | Self::Stop, Answer::Agent(answer)) => {
+                Ok((describe_state(&answer.agent), Exit::Done))
+            }
+            _ => Err(talk::unexpected(answer)),
+        }
+    }
+}
+
+fn describe_state(agent: &AgentView) -> String {
+    let generation = agent.generation;
+    match (agent.state, agent.pid, &agent.last_exit) {
+        (AgentState::Running, Some(pid), _) => format!("runs: pid {pid}, generation {generation}"),
+        (AgentState::Stopping, Some(pid), _) => format!("is stopping: pid {pid}"),
+        (AgentState::Stopped, _, Some(exit)) => format!("is stopped: {}", render::how_it_ended(exit)),
+        (state, ..) => format!("is {}", render::state(state)),
+    }
+}
+
+fn describe_restart(answer: &RestartAnswer) -> (String, Exit) {
+    let happened = match (&answer.previous, answer.agent.pid) {
+        _ if answer.agent.generation < answer.generation => {
+            format!("will restart: generation {} is coming", answer.generation)
+        }
+        (Some(previous), Some(pid)) => {
+            format!("restarted: pid {} → {pid}, generation {}", previous.pid, answer.generation)
+        }
+        _ => describe_state(&answer.agent),
+    };
+    let changed = match answer.config_diff.as_slice() {
+        [] => String::new(),
+        fields => format!("; changed: {}", fields.join(", ")),
+    };
+    if answer.rolled_back {
+        let text = format!("{happened}{changed}; the new launch did not live, so the last good one runs");
+        return (text, Exit::Failed);
+    }
+    (format!("{happened}{changed}"), Exit::Done)
+}
+
+fn own_name(caller: &Caller) -> Option<&str> {
+    match caller {
+        Caller::Agent { name } => Some(name),
+        _ => None,
+    }
+}
+
+fn agent_of(answer: &Answer) -> Result<String, Problem> {
+    match answer {
+        Answer::Agent(answer) => Ok(answer.agent.name.clone()),
+        Answer::Restarted(answer) => Ok(answer.agent.name.clone()),
+        other => Err(talk::unexpected(other)),
+    }
+}
+
+fn value_of(answer: &Answer) -> Result<Value, Problem> {
+    let value = match answer {
+        Answer::Agent(answer) => serde_json::to_value(answer),
+        Answer::Restarted(answer) => serde_json::to_value(answer),
+        other => return Err(talk::unexpected(other)),
+    };
+    value.map_err(|error| Problem::new(Exit::Failed, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::view;
+
+    fn names(round: &[Option<String>]) -> Vec<&str> {
+        round.iter().flatten().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_callers_own_agent_comes_last_and_nobody_twice() {
+        let all = ["a", "me", "b", "a"].map(String::from).to_vec();
+        let [first, last] = rounds(all.clone(), Some("me"));
+        assert_eq!((names(&first), names(&last)), (vec!["a", "b"], vec!["me"]));
+        let [first, last] = rounds(all, None);
+        assert_eq!((names(&first), names(&last)), (vec!["a", "me", "b"], vec![]));
+    }
+
+    #[test]
+    fn a_restart_says_what_was_replaced_and_what_changed() {
+        let answer = RestartAnswer {
+            accepted: true,
+            generation: 3,
+            agent: view("claude", AgentState::Running, 3),
+            previous: Some(mcp_restart_protocol::answer::Previous { pid: 7, exit: None }),
+            config_diff: vec!["args".into()],
+            rolled_back: false,
+            replayed: false,
+            replayed_at: None,
+            delivery: None,
+        };
+        let text = "restarted: pid 7 → 4242, generation 3; changed: args";
+        assert_eq!(describe_restart(&answer), (text.into(), Exit::Done));
+        let accepted = RestartAnswer {
+            agent: view("claude", AgentState::Running, 2),
+            config_diff: vec![],
+            ..answer.clone()
+        };
+        assert_eq!(describe_restart(&accepted).0, "will restart: generation 3 is coming");
+        let rolled_back = RestartAnswer { rolled_back: true, ..answer };
+        assert_eq!(describe_restart(&rolled_back).1, Exit::Failed);
+    }
+}

@@ -1,0 +1,89 @@
+//! `logs`: reads the log file itself.
+
+use crate::commands::follow::LogFile;
+use crate::context::Context;
+use crate::problem::{Exit, Problem};
+use mcp_restart_protocol::plain;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often a followed file is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What to show of a log, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Go on with what is written.
+    pub(crate) follow: bool,
+    /// How many of the newest lines to begin with.
+    pub(crate) lines: usize,
+    /// Leave escape sequences in.
+    pub(crate) raw: bool,
+}
+
+/// Shows the log of an agent.
+pub(crate) async fn logs(context: &Context, name: &str, options: Options) -> Result<(), Problem> {
+    let file = log_file(context, name).await?;
+    context.screen.detail(format_args!("log {}", file.display()));
+    if file.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(Problem::new(Exit::Failed, format!("{} is not a regular file", file.display())));
+    }
+    let mut print = Printer { context, raw: options.raw, partial: Vec::new() };
+    let unreadable = |error| Problem::caused(Exit::Failed, format!("cannot read {}", file.display()), &error);
+    let mut log = LogFile::at_last_lines(&file, options.lines).map_err(unreadable)?;
+    loop {
+        while let Some(bytes) = log.next().map_err(unreadable)? {
+            print.bytes(&bytes)?;
+        }
+        if !options.follow {
+            return print.end();
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The daemon knows where the log is; without a daemon the config says it.
+async fn log_file(context: &Context, name: &str) -> Result<PathBuf, Problem> {
+    let place = context.place()?;
+    match context.daemon_at(&place).await {
+        Ok(mut daemon) => Ok(daemon.agent(name).await?.log_file.into()),
+        Err(problem) if problem.exit() == Exit::NotRunning => {
+            let config = context.config().map_err(|_| problem)?;
+            let names: Vec<_> = config.agents.iter().map(|agent| agent.name.clone()).collect();
+            let agent = config.agents.iter().find(|agent| agent.name == name);
+            let agent = agent.ok_or_else(|| crate::talk::unknown_agent(name, &names))?;
+            Ok(agent.log_file_in(&place.state_dir))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Prints what comes: whole lines made safe, or the bytes as they are.
+struct Printer<'a> {
+    context: &'a Context,
+    raw: bool,
+    partial: Vec<u8>,
+}
+
+impl Printer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        /// So much without a line feed is no line.
+        const LONG: usize = 256 * 1024;
+        if self.raw {
+            return self.context.screen.bytes(bytes);
+        }
+        self.partial.extend_from_slice(bytes);
+        let end = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
+        let end = if end == 0 && self.partial.len() > LONG { self.partial.len() } else { end };
+        let whole: Vec<u8> = self.partial.drain(..end).collect();
+        self.text(&whole)
+    }
+
+    fn end(self) -> Result<(), Problem> {
+        self.text(&self.partial)
+    }
+
+    fn text(&self, bytes: &[u8]) -> Result<(), Problem> {
+        self.context.screen.bytes(plain::text(&String::from_utf8_lossy(bytes)).as_bytes())
+    }
+}

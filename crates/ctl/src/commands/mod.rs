@@ -1,0 +1,51 @@
+//! One function per command.
+
+mod config;
+mod daemon;
+mod edit;
+mod follow;
+mod lifecycle;
+mod logs;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use daemon::bring_up;
+pub(crate) use follow::LogFile;
+
+use crate::arguments::Command;
+use crate::context::Context;
+use crate::problem::{Exit, Problem};
+use crate::{attach, daemon_process, demo};
+
+/// Carries a command out.
+pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Problem> {
+    match command {
+        Command::Init { force } => edit::init(context, force)?,
+        Command::Up => daemon::up(context).await?,
+        Command::Down => daemon::down(context).await?,
+        Command::Status => show::status(context).await?,
+        Command::List { all } => show::list(context, all).await?,
+        Command::Start(which) => return lifecycle::start(context, which).await,
+        Command::Stop(which) => return lifecycle::stop(context, which).await,
+        Command::Restart { which, note, resume, force } => {
+            return lifecycle::restart(context, which, lifecycle::RestartOptions { note, resume, force })
+                .await;
+        }
+        Command::Logs { name, follow, lines, raw } => {
+            logs::logs(context, &name, logs::Options { follow, lines, raw }).await?;
+        }
+        Command::Attach(arguments) => return attach::attach(context, arguments).await,
+        Command::Run(arguments) => return attach::run(context, arguments).await,
+        Command::Add { name, command } => edit::add(context, &name, &command)?,
+        Command::Remove { name } => edit::remove(context, &name)?,
+        Command::Set { name, fields } => edit::set(context, &name, &fields)?,
+        Command::Config(command) => config::run(context, command)?,
+        Command::Demo => return demo::demo(context).await,
+        Command::Handoff { name } => show::handoff(context, name).await?,
+        Command::McpConfig { name } => show::mcp_config(context, name).await?,
+        Command::DemoAgent { edition } => return demo::agent(edition).await,
+        Command::DaemonSession { command } => return Err(daemon_process::become_daemon(&command)),
+    }
+    Ok(Exit::Done)
+}

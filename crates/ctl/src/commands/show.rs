@@ -1,0 +1,163 @@
+//! `status`, `list`, `handoff` and `mcp-config`: what the daemon knows.
+
+use crate::context::Context;
+use crate::problem::Problem;
+use crate::render::{self, Cell, table};
+use crate::screen::Style;
+use mcp_restart_protocol::answer::{Caller, Handoff, ServerStatus};
+use mcp_restart_protocol::plain;
+use mcp_restart_protocol::timestamp::Timestamp;
+use serde_json::json;
+
+/// The daemon, its endpoint and its agents.
+pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
+    let status = context.daemon().await?.status().await?;
+    let screen = &context.screen;
+    if screen.json {
+        return screen.value(&status);
+    }
+    screen.line(describe(screen.colour(), &status, Timestamp::now()))?;
+    if let Some(error) = &status.config_error {
+        screen
+            .warning(format_args!("the config file cannot be used; the last good one is in force\n{error}"));
+    }
+    if !status.pending_config.is_empty() {
+        let fields = status.pending_config.join(", ");
+        screen.warning(format_args!("changes of {fields} wait for the next start of the daemon"));
+    }
+    if let Some(stale) = &status.stale {
+        screen.warning(stale);
+    }
+    Ok(())
+}
+
+/// The agents.
+pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
+    let agents = context.daemon().await?.list(all).await?;
+    let screen = &context.screen;
+    if screen.json {
+        return screen.value(&json!({ "agents": agents }));
+    }
+    if agents.is_empty() {
+        return screen.done("no agents; mcp-restartctl add NAME -- COMMAND adds one");
+    }
+    screen.line(render::agents(screen.colour(), &agents, Timestamp::now()))
+}
+
+/// The note for an agent.
+pub(crate) async fn handoff(context: &Context, name: Option<String>) -> Result<(), Problem> {
+    let handoff = context.daemon().await?.handoff(name).await?;
+    let screen = &context.screen;
+    if screen.json {
+        return screen.value(&handoff);
+    }
+    screen.line(tell(&handoff, Timestamp::now()))
+}
+
+/// The MCP config of an agent.
+pub(crate) async fn mcp_config(context: &Context, name: String) -> Result<(), Problem> {
+    let config = context.daemon().await?.mcp_config(name).await?;
+    let screen = &context.screen;
+    if screen.json {
+        return screen.value(&config);
+    }
+    screen.detail(format_args!("file {}", config.file));
+    screen.line(config.content.trim_end())
+}
+
+fn describe(colour: bool, status: &ServerStatus, now: Timestamp) -> String {
+    let fact = |name: &str, value: String| vec![Cell::new(Style::Bold, name), Cell::new(Style::Plain, value)];
+    let mut facts = vec![
+        fact(
+            "daemon",
+            format!(
+                "mcp-restartd {}, pid {}, up {}",
+                status.version,
+                status.pid,
+                render::span(status.uptime_ms)
+            ),
+        ),
+        fact("endpoint", status.url.clone().unwrap_or_else(|| "does not listen".to_owned())),
+        fact("config", status.config_file.clone()),
+        fact("state", status.state_dir.clone()),
+    ];
+    if let Caller::Agent { name } = &status.caller {
+        facts.push(fact("caller", format!("agent {name}")));
+    }
+    let agents: Vec<_> = status.agents.iter().chain(&status.unlisted).cloned().collect();
+    let mut text = table(colour, &facts);
+    if agents.is_empty() {
+        text.push_str("\n\nno agents");
+    } else {
+        text.push_str("\n\n");
+        text.push_str(&render::agents(colour, &agents, now));
+    }
+    text
+}
+
+fn tell(handoff: &Handoff, now: Timestamp) -> String {
+    let ago = render::span(now.millis_since(handoff.at));
+    let mut lines =
+        vec![format!("agent {}, generation {}, restarted {ago} ago", handoff.agent, handoff.generation)];
+    if !handoff.config_diff.is_empty() {
+        lines.push(format!("changed: {}", handoff.config_diff.join(", ")));
+    }
+    if handoff.rolled_back {
+        lines.push("the new launch did not live: this is the last good one".to_owned());
+    }
+    for note in &handoff.notes {
+        let words = note.text.as_deref().map_or_else(|| "(no note)".to_owned(), plain::text);
+        lines.push(format!("\n{}:\n{words}", render::caller(&note.from)));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::view;
+    use mcp_restart_protocol::agent::AgentState;
+    use mcp_restart_protocol::answer::Note;
+
+    const NOW: Timestamp = Timestamp(1_796_040_000_000);
+
+    #[test]
+    fn a_status_shows_daemon_endpoint_and_agents() {
+        let status = ServerStatus {
+            version: "0.1.0".into(),
+            pid: 4141,
+            url: Some("http://127.0.0.1:4310/mcp".into()),
+            uptime_ms: 7_500_000,
+            config_file: "/home/ada/mcp-restart.config.json".into(),
+            config_error: None,
+            state_dir: "/home/ada/.local/state/mcp-restart".into(),
+            stale: None,
+            pending_config: Vec::new(),
+            agents: vec![view("claude", AgentState::Running, 3)],
+            unlisted: Vec::new(),
+            caller: Caller::Agent { name: "claude".into() },
+        };
+        insta::assert_snapshot!(describe(false, &status, NOW));
+    }
+
+    #[test]
+    fn a_handoff_shows_every_note_and_who_wrote_it() {
+        let handoff = Handoff {
+            agent: "claude".into(),
+            generation: 4,
+            at: Timestamp(NOW.0 - 61_000),
+            notes: vec![
+                Note {
+                    from: Caller::Agent { name: "claude".into() },
+                    text: Some("go on with step 3".into()),
+                },
+                Note { from: Caller::LocalUser { pid: Some(7) }, text: None },
+            ],
+            config_diff: vec!["args".into(), "env.MODEL".into()],
+            request_id: None,
+            rolled_back: true,
+            read_at: None,
+        };
+        insta::assert_snapshot!(tell(&handoff, NOW));
+    }
+}

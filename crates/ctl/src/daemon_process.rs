@@ -1,0 +1,269 @@
+//! The daemon as a process that this program starts: the one place that starts any.
+//!
+//! ```text
+//!  mcp-restartctl ── starts ──► mcp-restartctl daemon-session ── setsid, exec ──► mcp-restartd
+//!        │                         same pid, terminal left behind                      │
+//!        └── asks the socket until it serves, or sees the process end ◄────────────────┘
+//! ```
+
+use crate::context::Place;
+use crate::problem::{Exit, Problem};
+use crate::talk::{self, Summary};
+use mcp_restart_paths::RestartPath;
+use mcp_restart_protocol::client::ClientError;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take until it serves and its endpoint listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two looks at a daemon that is starting.
+const PAUSE: Duration = Duration::from_millis(4);
+/// The variables of mcp-restart that a daemon has from its operator; an agent's others are not passed on.
+const OPERATORS: [&str; 3] = ["MCP_RESTART_LOG", "MCP_RESTART_TOKEN", "MCP_RESTART_ALLOW_STALE"];
+
+/// A daemon that was started and is not known to serve yet.
+pub(crate) struct Starting {
+    child: Child,
+    log: File,
+    log_file: PathBuf,
+}
+
+/// Whose variables a new daemon gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inherit {
+    /// Those that an operator sets: log level and token.
+    Operators,
+    /// The log level alone.
+    LogLevel,
+}
+
+/// What became of a daemon that was started.
+pub(crate) enum Outcome {
+    /// It serves, and its endpoint listens if there is a URL.
+    Serves(Summary),
+    /// It ended.
+    Ended(ExitStatus),
+}
+
+/// Starts the daemon of a place in a session of its own, with its log file for standard error.
+pub(crate) fn start(
+    path: RestartPath,
+    place: &Place,
+    config: &Path,
+    inherit: Inherit,
+) -> Result<Starting, Problem> {
+    let state_dir = &place.state_dir;
+    let cannot = |what: &str, path: &Path, error: io::Error| {
+        Problem::caused(Exit::Failed, format!("cannot {what} {}", path.display()), &error)
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(state_dir)
+        .map_err(|error| cannot("create the state dir", state_dir, error))?;
+    let log_file = state_dir.join("mcp-restart.log");
+    let mut log = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(&log_file)
+        .map_err(|error| cannot("open", &log_file, error))?;
+    log.seek(SeekFrom::End(0)).map_err(|error| cannot("read", &log_file, error))?;
+    let program = daemon_program();
+    let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir.as_os_str()];
+    let errors = log.try_clone().map_err(|error| cannot("share", &log_file, error))?;
+    let child =
+        spawn(path, &program, &flags, inherit, errors).map_err(|error| cannot("start", &program, error))?;
+    Ok(Starting { child, log, log_file })
+}
+
+/// Makes this process the leader of a session of its own and then the daemon. Returns only an error.
+#[expect(clippy::disallowed_methods, reason = "the second half of `spawn`, whose process this is")]
+pub(crate) fn become_daemon(command: &[OsString]) -> Problem {
+    let Some((program, arguments)) = command.split_first() else {
+        return Problem::new(Exit::Usage, "no program is named");
+    };
+    if let Err(error) = rustix::process::setsid() {
+        return Problem::caused(Exit::Failed, "cannot make a session", &error);
+    }
+    let error = Command::new(program).args(arguments).exec();
+    Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
+        .hint("mcp-restartd has to be in the folder of mcp-restartctl, or on PATH")
+}
+
+impl Starting {
+    /// The process id that the daemon has or had.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it serves and its endpoint listens, or until it ends.
+    pub(crate) async fn outcome(&mut self, socket: &Path) -> Result<Outcome, Problem> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let summary = talk::summary(socket).await;
+            match summary {
+                Ok(summary) if summary.pid == self.pid() && summary.url.is_some() => {
+                    return Ok(Outcome::Serves(summary));
+                }
+                // Between its hello and its answer a daemon can end; whether it has shows below.
+                Ok(_) | Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
+                Err(error) => return Err(talk::problem(&error, socket)),
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Outcome::Ended(status));
+            }
+            if Instant::now() >= deadline {
+                return match talk::summary(socket).await {
+                    Ok(summary) => Ok(Outcome::Serves(summary)),
+                    Err(_) => Err(Problem::new(
+                        Exit::TimedOut,
+                        format!("the daemon (pid {}) does not serve yet after 10 s", self.pid()),
+                    )
+                    .hint(format!("look into {}", self.log_file.display()))),
+                };
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Why it ended, in its own words where it left some.
+    pub(crate) fn failure(&mut self, status: ExitStatus) -> Problem {
+        let mut words = Vec::new();
+        // Without the words there is still the status.
+        let _ = self.log.read_to_end(&mut words);
+        let exit = if status.code() == Some(Exit::ConfigInvalid as i32) {
+            Exit::ConfigInvalid
+        } else {
+            Exit::Failed
+        };
+        let said = Said::parse(&String::from_utf8_lossy(&words));
+        let problem =
+            Problem::new(exit, said.error.unwrap_or_else(|| format!("the daemon ended at once ({status})")));
+        problem.hint(said.hint.unwrap_or_else(|| format!("look into {}", self.log_file.display())))
+    }
+
+    /// Waits until the process has ended, for as long as `patience`; tells whether it has.
+    pub(crate) async fn ended_within(&mut self, patience: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + patience;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(true)
+    }
+
+    /// Ends the process by force and waits for it: for a daemon that answers nothing any more.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+}
+
+/// The last `error:` and `hint:` that a program printed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    error: Option<String>,
+    hint: Option<String>,
+}
+
+impl Said {
+    fn parse(text: &str) -> Self {
+        let mut said = Self::default();
+        let mut target: Option<&mut String> = None;
+        for line in text.lines() {
+            if let Some(error) = line.strip_prefix("error: ") {
+                said.hint = None;
+                target = Some(said.error.insert(error.to_owned()));
+            } else if let Some(hint) = line.strip_prefix("hint: ") {
+                target = Some(said.hint.insert(hint.to_owned()));
+            } else if let Some(words) = &mut target {
+                words.push('\n');
+                words.push_str(line);
+            }
+        }
+        said
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one process that the command line starts: the daemon")]
+fn spawn(
+    path: RestartPath,
+    program: &Path,
+    flags: &[&OsStr],
+    inherit: Inherit,
+    errors: File,
+) -> io::Result<Child> {
+    if path != RestartPath::CtlUp {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `up` starts a daemon"));
+    }
+    let mut command = Command::new(env::current_exe()?);
+    command.arg("daemon-session").arg("--").arg(program).args(flags);
+    for (variable, value) in env::vars_os() {
+        if !passes(&variable, &value, inherit) {
+            command.env_remove(variable);
+        }
+    }
+    command.current_dir("/").stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors).spawn()
+}
+
+fn passes(variable: &OsStr, value: &OsStr, inherit: Inherit) -> bool {
+    if !variable.as_bytes().starts_with(b"MCP_RESTART_") {
+        return true;
+    }
+    match inherit {
+        Inherit::LogLevel => variable == "MCP_RESTART_LOG",
+        Inherit::Operators => {
+            OPERATORS.iter().any(|known| variable == *known) && !value.as_bytes().starts_with(b"mra_")
+        }
+    }
+}
+
+/// `mcp-restartd` beside this program, else whatever PATH has.
+fn daemon_program() -> PathBuf {
+    let name = Path::new("mcp-restartd");
+    env::current_exe()
+        .ok()
+        .and_then(|own| own.parent().map(|folder| folder.join(name)))
+        .filter(|beside| beside.is_file())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variables_of_an_agent_are_not_passed_on() {
+        let passes =
+            |variable: &str, value: &str, inherit| passes(variable.as_ref(), value.as_ref(), inherit);
+        for inherit in [Inherit::Operators, Inherit::LogLevel] {
+            assert!(passes("PATH", "/bin", inherit));
+            assert!(passes("MCP_RESTART_LOG", "debug", inherit));
+            assert!(!passes("MCP_RESTART_SOCKET", "/s", inherit));
+            assert!(!passes("MCP_RESTART_AGENT", "claude", inherit));
+            assert!(!passes("MCP_RESTART_TOKEN", "mra_1", inherit));
+        }
+        assert!(passes("MCP_RESTART_TOKEN", "operator", Inherit::Operators));
+        assert!(!passes("MCP_RESTART_TOKEN", "operator", Inherit::LogLevel));
+    }
+
+    #[test]
+    fn the_daemons_own_last_words_are_found_among_its_log_lines() {
+        let said = Said::parse("INFO starting\nerror: port 1 is taken\nby pid 2\nhint: take another\n");
+        assert_eq!(said.error.as_deref(), Some("port 1 is taken\nby pid 2"));
+        assert_eq!(said.hint.as_deref(), Some("take another"));
+        assert_eq!(Said::parse("INFO starting\n"), Said::default());
+    }
+}

@@ -1,0 +1,225 @@
+//! The conversation with the daemon, its errors turned into problems with remedies.
+
+use crate::context::Place;
+use crate::problem::{Exit, Problem};
+use futures_util::{SinkExt, StreamExt};
+use mcp_restart_protocol::agent::AgentView;
+use mcp_restart_protocol::answer::{
+    Answer, Event, Failure, Handoff, McpConfig, ServerBody, ServerFrame, ServerStatus, Terminal,
+};
+use mcp_restart_protocol::client::{self, ClientError};
+use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
+use mcp_restart_protocol::hello::Verb;
+use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
+use serde::Deserialize;
+use serde_json::Value;
+use std::io;
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio_util::codec::Framed;
+
+/// A connection to the daemon.
+pub(crate) struct Daemon {
+    frames: Framed<UnixStream, Frames<ServerFrame, ClientFrame>>,
+    credential: Credential,
+    next_id: u64,
+}
+
+/// What the daemon tells about itself across all protocol numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Summary {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// The config file that it serves.
+    pub(crate) config_file: String,
+    /// The MCP endpoint, once it listens.
+    pub(crate) url: Option<String>,
+}
+
+/// Names its answer's kind; anything else is a fault of the daemon.
+macro_rules! expect {
+    ($answer:expr, $variant:path) => {
+        match $answer {
+            $variant(value) => Ok(value),
+            other => Err(unexpected(&other)),
+        }
+    };
+}
+
+impl Daemon {
+    /// Connects to the daemon at this place.
+    pub(crate) async fn connect(place: &Place, credential: Credential) -> Result<Self, Problem> {
+        let frames = client::connect(&place.socket).await.map_err(|error| problem(&error, &place.socket))?;
+        Ok(Self { frames, credential, next_id: 0 })
+    }
+
+    /// Sends a request and gives its number.
+    pub(crate) async fn send(&mut self, request: Request) -> Result<u64, Problem> {
+        self.next_id += 1;
+        let frame = ClientFrame { id: self.next_id, credential: self.credential.clone(), request };
+        self.frames.send(frame).await.map_err(broken)?;
+        Ok(self.next_id)
+    }
+
+    /// The next message to any request.
+    pub(crate) async fn next(&mut self) -> Result<ServerFrame, Problem> {
+        self.frames
+            .next()
+            .await
+            .unwrap_or(Err(CodecError::Io(io::ErrorKind::UnexpectedEof.into())))
+            .map_err(broken)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(&mut self, request: Request) -> Result<Result<Answer, Failure>, Problem> {
+        let id = self.send(request).await?;
+        loop {
+            let frame = self.next().await?;
+            if frame.id == id {
+                return answer(frame.body);
+            }
+        }
+    }
+
+    /// The agents; with `all` also those that are no longer in the config.
+    pub(crate) async fn list(&mut self, all: bool) -> Result<Vec<AgentView>, Problem> {
+        expect!(self.ask(Request::List { all }).await??, Answer::Agents)
+    }
+
+    /// One agent, in the config or not.
+    pub(crate) async fn agent(&mut self, name: &str) -> Result<AgentView, Problem> {
+        let agents = self.list(true).await?;
+        let names: Vec<_> = agents.iter().map(|agent| agent.name.clone()).collect();
+        agents.into_iter().find(|agent| agent.name == name).ok_or_else(|| unknown_agent(name, &names))
+    }
+
+    /// The daemon itself.
+    pub(crate) async fn status(&mut self) -> Result<ServerStatus, Problem> {
+        let status = expect!(self.ask(Request::Status).await??, Answer::Status)?;
+        Ok(*status)
+    }
+
+    /// The note for an agent, or for the caller.
+    pub(crate) async fn handoff(&mut self, name: Option<String>) -> Result<Handoff, Problem> {
+        let handoff = expect!(self.ask(Request::Handoff { name }).await??, Answer::Handoff)?;
+        Ok(*handoff)
+    }
+
+    /// Where an agent's terminal is.
+    pub(crate) async fn terminal(&mut self, name: String) -> Result<Terminal, Problem> {
+        expect!(self.ask(Request::Terminal { name }).await??, Answer::Terminal)
+    }
+
+    /// The MCP config of an agent.
+    pub(crate) async fn mcp_config(&mut self, name: String) -> Result<McpConfig, Problem> {
+        expect!(self.ask(Request::McpConfig { name }).await??, Answer::McpConfig)
+    }
+
+    /// The next event; the request before has to be `Subscribe`.
+    pub(crate) async fn event(&mut self) -> Result<Event, Problem> {
+        loop {
+            match self.next().await?.body {
+                ServerBody::Event(event) => return Ok(event),
+                ServerBody::Failed(failure) => return Err(failure.into()),
+                ServerBody::Answer(_) => {}
+            }
+        }
+    }
+}
+
+/// The answer in a message that is no event.
+pub(crate) fn answer(body: ServerBody) -> Result<Result<Answer, Failure>, Problem> {
+    match body {
+        ServerBody::Answer(answer) => Ok(Ok(answer)),
+        ServerBody::Failed(failure) => Ok(Err(failure)),
+        ServerBody::Event(_) => Err(Problem::new(Exit::Failed, "the daemon sent an event for an answer")),
+    }
+}
+
+/// An answer of the wrong kind.
+pub(crate) fn unexpected(answer: &Answer) -> Problem {
+    let kind: String = format!("{answer:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect();
+    Problem::new(Exit::Failed, format!("the daemon sent the answer to another question: {kind}"))
+}
+
+/// A name that no agent has, with those that there are.
+pub(crate) fn unknown_agent(name: &str, names: &[String]) -> Problem {
+    let hint = match names {
+        [] => "there is none; mcp-restartctl add NAME -- COMMAND adds one".to_owned(),
+        names => format!("there is {}", names.join(", ")),
+    };
+    Problem::new(Exit::UnknownAgent, format!("there is no agent {name}")).hint(hint)
+}
+
+/// What a daemon of any version tells about itself.
+pub(crate) async fn summary(socket: &Path) -> Result<Summary, ClientError> {
+    let (mut stream, _) = client::greet(socket, Verb::Status).await?;
+    read_json(&mut stream).await
+}
+
+/// Asks a daemon of any version to stop everything; the connection ends when it is gone.
+pub(crate) async fn shut_down(socket: &Path, request: &Value) -> Result<(UnixStream, Value), ClientError> {
+    let (mut stream, _) = client::greet(socket, Verb::Shutdown).await?;
+    let text = request.to_string();
+    let length = u32::try_from(text.len()).map_err(|_| ClientError::Codec(CodecError::TooLong))?;
+    let frame = [&length.to_le_bytes(), text.as_bytes()].concat();
+    stream.write_all(&frame).await.map_err(|_| ClientError::Closed)?;
+    let answer = read_json(&mut stream).await?;
+    Ok((stream, answer))
+}
+
+async fn read_json<T: for<'de> Deserialize<'de>>(stream: &mut UnixStream) -> Result<T, ClientError> {
+    let length = stream.read_u32_le().await.map_err(|_| ClientError::Closed)?;
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length > FRAME_MAX {
+        return Err(ClientError::Codec(CodecError::TooLong));
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text).await.map_err(|_| ClientError::Closed)?;
+    serde_json::from_slice(&text)
+        .map_err(|error| ClientError::Codec(CodecError::Malformed(error.to_string())))
+}
+
+/// What an error of the conversation means to the user.
+pub(crate) fn problem(error: &ClientError, socket: &Path) -> Problem {
+    match error {
+        ClientError::Unreachable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            Problem::caused(
+                Exit::NotAllowed,
+                format!("the daemon's socket {} is not yours", socket.display()),
+                cause,
+            )
+        }
+        ClientError::Unreachable(cause)
+            if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+        {
+            Problem::new(Exit::NotRunning, format!("no daemon runs in {}", folder(socket)))
+                .hint("start it: mcp-restartctl up")
+        }
+        ClientError::Unreachable(cause) => Problem::caused(
+            Exit::NotRunning,
+            format!("the daemon in {} cannot be reached", folder(socket)),
+            cause,
+        ),
+        ClientError::Mismatch { .. } => Problem::caused(Exit::Failed, "version mismatch", error)
+            .hint("restart the daemon with this version: mcp-restartctl down && mcp-restartctl up"),
+        ClientError::Refused(failure) => failure.clone().into(),
+        ClientError::Hello(_) | ClientError::Closed | ClientError::Codec(_) => {
+            Problem::caused(Exit::Failed, format!("{}", socket.display()), error)
+        }
+    }
+}
+
+fn broken(error: CodecError) -> Problem {
+    match error {
+        CodecError::Io(_) => Problem::new(Exit::Failed, "the daemon closed the connection")
+            .hint("mcp-restartctl status tells whether it still runs"),
+        other => Problem::caused(Exit::Failed, "the daemon sent something that cannot be read", &other),
+    }
+}
+
+fn folder(socket: &Path) -> std::path::Display<'_> {
+    socket.parent().unwrap_or(socket).display()
+}
