@@ -162,3 +162,84 @@ impl<Io: Write + Unpin, Report: Fn(u64) + Unpin> Write for Watched<Io, Report> {
         Pin::new(&mut self.io).poll_write_vectored(context, slices)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt, Full};
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper::{Request, Response};
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    const BODY: usize = 10_000;
+    const PIPE: usize = 64;
+
+    /// A connection that holds 64 bytes, with an answer under way on it, and what is reported.
+    async fn answering(duty: Option<Duty>) -> (DuplexStream, UnboundedReceiver<u64>) {
+        let (mut client, server) = tokio::io::duplex(PIPE);
+        let (reported, reports) = unbounded_channel();
+        let handed = Handed::new();
+        let io = Watched::new(TokioIo::new(server), handed.clone(), move |delivery| {
+            reported.send(delivery).unwrap();
+        });
+        let service = service_fn(move |_: Request<hyper::body::Incoming>| {
+            let after = AfterCall::default();
+            let _ = duty.map(|duty| after.set(duty));
+            let body =
+                AnswerBody::reported(Full::new(Bytes::from(vec![b'x'; BODY])).boxed(), after, handed.clone());
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        tokio::spawn(http1::Builder::new().serve_connection(io, service));
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        (client, reports)
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_reported_when_its_last_byte_is_written_and_not_before() {
+        let (mut client, mut reports) = answering(Some(Duty::Report(7))).await;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        // When more is left than the connection holds, the last byte cannot have been written.
+        for left in (PIPE + 1..=BODY).rev() {
+            settle().await;
+            assert!(reports.is_empty(), "reported with {left} bytes to go");
+            client.read_u8().await.unwrap();
+        }
+        settle().await;
+        assert_eq!(reports.try_recv(), Ok(7));
+        let mut rest = [0; PIPE];
+        client.read_exact(&mut rest).await.unwrap();
+        settle().await;
+        assert!(reports.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_waits_for_is_not_reported() {
+        for duty in [None, Some(Duty::AskAgain)] {
+            let (mut client, mut reports) = answering(duty).await;
+            let mut whole = vec![0; BODY];
+            client.read_exact(&mut whole).await.unwrap();
+            drop(client);
+            assert_eq!(reports.recv().await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_was_never_written_is_not_reported() {
+        let (mut client, mut reports) = answering(Some(Duty::Report(7))).await;
+        client.read_exact(&mut [0; 100]).await.unwrap();
+        drop(client);
+        assert_eq!(reports.recv().await, None);
+    }
+}

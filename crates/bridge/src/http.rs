@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 
 /// Where the MCP endpoint is.
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
+/// The answer to a request that goes no further.
+type Refusal = Box<Answer>;
 
 impl Endpoint {
     /// The endpoint that is reached at `bound` and asks `daemon`.
@@ -112,9 +115,12 @@ impl Connection {
         match (parts.uri.path(), &parts.method) {
             (MCP_PATH, &Method::POST) => {
                 let after = AfterCall::default();
-                let handed = self.handed.clone();
-                let answer = self.mcp(parts, body, after.clone()).await.unwrap_or_else(|refusal| refusal);
-                answer.map(|body| AnswerBody::reported(body, after, handed))
+                // A task of its own: a caller that goes away cancels nothing, a restart of itself least of all.
+                let served = tokio::spawn(Arc::clone(&self).mcp(parts, body, after.clone())).await;
+                let answer = served
+                    .unwrap_or_else(|error| Err(broken(&error).into()))
+                    .unwrap_or_else(|refusal| *refusal);
+                answer.map(|body| AnswerBody::reported(body, after, self.handed.clone()))
             }
             (HEALTH_PATH, &Method::GET) => {
                 let health = json!({ "status": "ok", "daemon": self.endpoint.daemon.is_up() });
@@ -131,52 +137,43 @@ impl Connection {
     }
 
     /// A request to the MCP endpoint. `Err`: what is answered to one that rmcp does not get to see.
-    async fn mcp<B>(self: Arc<Self>, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Answer>
+    async fn mcp<B>(self: Arc<Self>, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if !doors::is_json(&parts.headers) {
             let failure = invalid("the content type of a request must be application/json");
-            return Err(failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, &failure));
+            return Err(failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, &failure).into());
         }
         let token = match doors::claim(&parts.headers) {
             Claim::None => None,
             Claim::Token(token) => Some(token),
             Claim::Unusable => {
                 let failure = Failure::new(ErrorCode::NotAllowed, "Authorization must be one bearer token");
-                return Err(unauthorized(true, &failure));
+                return Err(unauthorized(true, &failure).into());
             }
         };
         let credential = Credential::Http { token, peer: self.peer, local: self.local };
         self.let_in(&credential).await?;
         let body = collect(body).await?;
-        let id = envelope::read(&body).map_err(|wrong| in_json(StatusCode::BAD_REQUEST, &wrong.to_json()))?;
+        let id = envelope::read(&body)
+            .map_err(|wrong| Refusal::new(in_json(StatusCode::BAD_REQUEST, &wrong.to_json())))?;
         accept_what_we_send(&mut parts.headers);
         parts.extensions.insert(Incoming { credential: credential.clone(), after: after.clone() });
         let request = Request::from_parts(parts, Full::new(body));
-        // A task of its own: a caller that goes away cancels nothing, a restart of itself least of all.
-        let connection = Arc::clone(&self);
-        let served = tokio::spawn(async move { connection.endpoint.mcp.handle(request).await }).await;
+        let answer = self.endpoint.mcp.handle(request).await;
         if after.get() == Some(&Duty::AskAgain) {
             self.admitted.store(0, Ordering::Relaxed);
             self.let_in(&credential).await?;
         }
-        match served {
-            Ok(answer) => Ok(errors_in_json(answer, id).await),
-            Err(error) => {
-                tracing::error!(%error, "a request could not be served");
-                let message = "the bridge failed to serve the request".to_owned();
-                let wrong = Wrong { code: INTERNAL_ERROR, message, id };
-                Err(in_json(StatusCode::INTERNAL_SERVER_ERROR, &wrong.to_json()))
-            }
-        }
+        Ok(errors_in_json(answer, id).await)
     }
 
     /// Whether the daemon lets the caller in. `Err`: the answer that it does not.
-    async fn let_in(&self, credential: &Credential) -> Result<(), Answer> {
+    async fn let_in(&self, credential: &Credential) -> Result<(), Refusal> {
         let Credential::Http { token, .. } = credential else { return Ok(()) };
-        let session = self.endpoint.daemon.session();
+        let session = self.endpoint.daemon.session().await;
         // A keyed hash: it is compared in constant time with respect to the token, and keeps no token.
         let admission = self.endpoint.admissions.hash_one((session, token));
         if session.is_some() && self.admitted.load(Ordering::Relaxed) == admission {
@@ -188,7 +185,7 @@ impl Connection {
                 Ok(())
             }
             Err(failure) if failure.code == ErrorCode::NotAllowed => {
-                Err(unauthorized(token.is_some(), &failure))
+                Err(unauthorized(token.is_some(), &failure).into())
             }
             Err(_) => Ok(()),
         }
@@ -207,7 +204,7 @@ impl From<Foreign> for Failure {
 }
 
 /// The whole body, if it comes in time and is not too long. `Err`: the answer to one that does not.
-async fn collect<B>(body: B) -> Result<Bytes, Answer>
+async fn collect<B>(body: B) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -215,7 +212,7 @@ where
     let refusal = |status, message: String| {
         let mut answer = failed(status, &invalid(message));
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        answer
+        Refusal::new(answer)
     };
     let too_long =
         || refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_MAX} bytes"));
@@ -258,6 +255,12 @@ async fn errors_in_json(answer: Answer, id: Option<Id>) -> Answer {
         status => (status, INVALID_REQUEST, text),
     };
     in_json(status, &Wrong { code, message, id }.to_json())
+}
+
+fn broken(error: &JoinError) -> Answer {
+    tracing::error!(%error, "a request could not be served");
+    let failure = Failure::new(ErrorCode::Internal, "the bridge failed to serve the request");
+    failed(StatusCode::INTERNAL_SERVER_ERROR, &failure)
 }
 
 fn plain(answer: Answer) -> Response<AnswerBody> {

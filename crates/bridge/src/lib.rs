@@ -121,11 +121,11 @@ fn report(error: &SetupError) {
     let mut text = format!("error: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        text = format!("{text}: {cause}");
         source = cause.source();
     }
     if let Some(hint) = error.hint() {
-        text.push_str(&format!("\nhint: {hint}"));
+        text = format!("{text}\nhint: {hint}");
     }
     // Nobody is left to tell when this fails.
     let _ = writeln!(io::stderr(), "{text}");

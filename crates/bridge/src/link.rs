@@ -12,6 +12,7 @@
 //! stays open and its end is the end of the daemon. On the second, requests of every caller are under
 //! way at the same time.
 
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::client::{self, ClientError};
@@ -20,7 +21,6 @@ use mcp_restart_protocol::hello::{PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
 use serde_json::json;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::net::TcpListener;
@@ -73,7 +73,6 @@ struct Ask {
     reply: oneshot::Sender<ServerBody>,
 }
 
-type Waiting = RefCell<HashMap<u64, oneshot::Sender<ServerBody>>>;
 type Talk = Framed<UnixStream, Frames<ServerFrame, ClientFrame>>;
 
 impl Daemon {
@@ -84,8 +83,8 @@ impl Daemon {
 
     /// The number of the present connection to the daemon: another one means another daemon, or the same
     /// one with all forgotten.
-    pub(crate) fn session(&self) -> Option<u64> {
-        match *self.state.borrow() {
+    pub(crate) async fn session(&self) -> Option<u64> {
+        match self.settled().await {
             State::Up { session, .. } => Some(session),
             State::Connecting | State::Down { .. } => None,
         }
@@ -227,47 +226,51 @@ impl Link {
 
 /// Sends what is asked and hands the answers out, until the connection or the asking ends.
 async fn converse(talk: Talk, asked: mpsc::Receiver<Ask>) {
-    let waiting = Waiting::default();
     // Split, so that a daemon that is slow to read does not keep its own answers from being read.
     let (to_daemon, from_daemon) = talk.split();
+    let (waits, waiting) = mpsc::unbounded_channel();
     tokio::select! {
-        () = send(to_daemon, asked, &waiting) => {}
-        () = receive(from_daemon, &waiting) => {}
+        () = send(to_daemon, asked, waits) => {}
+        () = receive(from_daemon, waiting) => {}
     }
 }
 
 async fn send(
-    mut to_daemon: impl SinkExt<ClientFrame, Error = mcp_restart_protocol::codec::CodecError> + Unpin,
+    mut to_daemon: SplitSink<Talk, ClientFrame>,
     mut asked: mpsc::Receiver<Ask>,
-    waiting: &Waiting,
+    waits: mpsc::UnboundedSender<(u64, oneshot::Sender<ServerBody>)>,
 ) {
     let mut id = 0;
     while let Some(Ask { credential, request, reply }) = asked.recv().await {
         id += 1;
-        waiting.borrow_mut().insert(id, reply);
-        if let Err(error) = to_daemon.send(ClientFrame { id, credential, request }).await {
-            tracing::debug!(%error, "a request could not be sent");
+        // Told before the request is sent: the answer finds it.
+        let told = waits.send((id, reply));
+        let sent = to_daemon.send(ClientFrame { id, credential, request }).await;
+        if told.is_err() || sent.is_err() {
             return;
         }
     }
 }
 
 async fn receive(
-    mut from_daemon: impl StreamExt<Item = Result<ServerFrame, mcp_restart_protocol::codec::CodecError>> + Unpin,
-    waiting: &Waiting,
+    mut from_daemon: SplitStream<Talk>,
+    mut waits: mpsc::UnboundedReceiver<(u64, oneshot::Sender<ServerBody>)>,
 ) {
+    let mut waiting = HashMap::new();
     while let Some(frame) = from_daemon.next().await {
-        match frame {
-            Ok(ServerFrame { id, body }) => {
-                if let Some(reply) = waiting.borrow_mut().remove(&id) {
-                    // Nobody waits for it any more when its caller went away.
-                    let _ = reply.send(body);
-                }
-            }
+        let ServerFrame { id, body } = match frame {
+            Ok(frame) => frame,
             Err(error) => {
-                tracing::debug!(%error, "an answer could not be read");
+                tracing::warn!(%error, "an answer of the daemon could not be read");
                 return;
             }
+        };
+        while let Ok((id, reply)) = waits.try_recv() {
+            waiting.insert(id, reply);
+        }
+        if let Some(reply) = waiting.remove(&id) {
+            // Nobody waits for it any more when the bridge is ending.
+            let _ = reply.send(body);
         }
     }
 }

@@ -4,7 +4,7 @@ use rmcp::model::JsonObject;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The schema of a tool's arguments. Without references: some clients pass it on to models that know none.
@@ -29,8 +29,11 @@ fn of<T: JsonSchema>(settings: SchemaSettings) -> Arc<JsonObject> {
         .into_root_schema_for::<T>();
     match schema.to_value() {
         Value::Object(mut object) => {
-            // The names of our types tell a model nothing.
+            // The names of our types, and what we say about them, tell a model nothing.
             object.remove("title");
+            object.remove("description");
+            // Some models refuse a function whose object has no properties listed.
+            object.entry("properties").or_insert_with(|| json!({}));
             Arc::new(object)
         }
         _ => Arc::default(),

@@ -4,11 +4,12 @@ use crate::delivery::{AfterCall, Duty};
 use crate::link::Daemon;
 use crate::tools::{self, Tool};
 use hyper::http::request::Parts;
-use mcp_restart_protocol::answer::ErrorCode;
+use mcp_restart_protocol::answer::ErrorCode as FailureCode;
 use mcp_restart_protocol::request::Credential;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, Implementation, JsonObject, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Definition,
+    CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, ErrorCode, Implementation,
+    JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool as Definition,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -29,6 +30,8 @@ pub(crate) struct Incoming {
     /// What the HTTP side has to do when the tool has its answer.
     pub(crate) after: AfterCall,
 }
+
+const SERVED: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
 
 const INSTRUCTIONS: &str = "mcp-restart supervises the AI agents of this machine, you perhaps among them. To apply \
     a changed entry of its config file (server_status names the file) to yourself, edit the file and then call \
@@ -54,7 +57,7 @@ impl Server {
                 tools::answered(answer)
             }
             Err(failure) => {
-                if failure.code == ErrorCode::NotAllowed {
+                if failure.code == FailureCode::NotAllowed {
                     let _ = incoming.after.set(Duty::AskAgain);
                 }
                 tools::refused(&failure)
@@ -82,6 +85,20 @@ impl ServerHandler for Server {
 
     fn get_tool(&self, name: &str) -> Option<Definition> {
         self.definitions.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    /// rmcp takes a known method whose parameters it cannot read for one that it does not know.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, .. } = request;
+        Err(if SERVED.contains(&method.as_str()) {
+            ErrorData::invalid_params(format!("the parameters are not those of {method}"), None)
+        } else {
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
+        })
     }
 
     async fn call_tool(

@@ -380,7 +380,8 @@ mod tests {
 
     #[test]
     fn what_clients_are_told_about_the_tools_is_this() {
-        insta::assert_json_snapshot!(Tool::ALL.map(Tool::definition));
+        let definitions = Tool::ALL.map(Tool::definition);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&definitions).unwrap());
     }
 
     #[test]
