@@ -40,9 +40,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
     let config_file = lookup::config_file(arguments.config.as_deref(), &environment);
     let config = mcp_restart_config::load(&config_file, &environment)?;
     let address = SocketAddr::new(config.host, config.port);
-    if !config.host.is_loopback() && config.token.is_none() {
-        return Err(StartError::Exposed(address));
-    }
     let path = lookup::state_dir(arguments.state_dir.as_deref(), Some(&config), &environment)?;
     let state_dir = StateDir::open(&path)?;
     let log_file = logging::log_file(&path);

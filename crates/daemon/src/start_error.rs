@@ -7,7 +7,6 @@ use mcp_restart_config::lookup::NoStateDir;
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Why the daemon does not start.
@@ -21,8 +20,6 @@ pub(crate) enum StartError {
     StateDir(StateDirError),
     /// The log cannot be written.
     Log(PathBuf, io::Error),
-    /// Everybody on the network could restart agents.
-    Exposed(SocketAddr),
     /// The MCP endpoint cannot be listened on.
     Endpoint(EndpointError),
     /// The bridge's program is in neither place where it is looked for.
@@ -35,7 +32,7 @@ impl StartError {
     /// The exit code: 6 for what the config file is to blame for.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Exposed(_) => 6,
+            Self::Config(_) => 6,
             _ => 1,
         }
     }
@@ -49,7 +46,6 @@ impl StartError {
             Self::NoStateDir(_) => "use --state-dir or MCP_RESTART_STATE_DIR, or set HOME".to_owned(),
             Self::StateDir(error) => error.hint(),
             Self::Log(..) => "make it writable, or move it away".to_owned(),
-            Self::Exposed(_) => "set token or tokenFile in the config, or a loopback host".to_owned(),
             Self::Endpoint(error) => error.hint().to_owned(),
             Self::NoBridge => "install mcp-restart-http beside mcp-restartd, or use --no-bridge".to_owned(),
             Self::System(_) => "look at the limits of this user and at the memory that is free".to_owned(),
@@ -75,9 +71,6 @@ impl fmt::Display for StartError {
             Self::NoStateDir(error) => error.fmt(f),
             Self::StateDir(error) => error.fmt(f),
             Self::Log(path, _) => write!(f, "cannot write the log {}", path.display()),
-            Self::Exposed(address) => {
-                write!(f, "{address} can be reached from other machines, and no token is configured")
-            }
             Self::Endpoint(error) => error.fmt(f),
             Self::NoBridge => {
                 f.write_str("mcp-restart-http is neither in the folder of mcp-restartd nor on PATH")
@@ -95,7 +88,7 @@ impl Error for StartError {
             Self::StateDir(error) => error.source(),
             Self::Endpoint(error) => error.source(),
             Self::Log(_, error) | Self::System(error) => Some(error),
-            Self::Exposed(_) | Self::NoBridge => None,
+            Self::NoBridge => None,
         }
     }
 }
