@@ -1,9 +1,11 @@
 //! JSON schemas in the form that MCP clients get along with.
 
+use crate::tools::NAME_MAX;
+use mcp_restart_protocol::agent::Resume;
 use rmcp::model::JsonObject;
-use schemars::generate::SchemaSettings;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -17,14 +19,32 @@ pub(crate) fn output<T: JsonSchema>() -> Arc<JsonObject> {
     of::<T>(SchemaSettings::draft2020_12().for_serialize())
 }
 
+/// The name of an agent. As a pattern too, so that a client can see what will be refused.
+pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": NAME_MAX,
+        "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+    })
+}
+
+/// What a restart does with the conversation, in the one form of choice that every client knows.
+pub(crate) fn resume(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": [Resume::Same, Resume::Fresh] })
+}
+
 fn of<T: JsonSchema>(settings: SchemaSettings) -> Arc<JsonObject> {
     // Validators warn about the formats that schemars has for Rust's numbers.
-    let without_formats = RecursiveTransform(|schema: &mut Schema| {
+    let plain = RecursiveTransform(|schema: &mut Schema| {
         schema.remove("format");
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
     });
     let schema = settings
         .with(|settings| settings.meta_schema = None)
-        .with_transform(without_formats)
+        .with_transform(plain)
         .into_generator()
         .into_root_schema_for::<T>();
     match schema.to_value() {

@@ -28,7 +28,8 @@ pub(crate) enum Tool {
 
 const LINES_DEFAULT: u32 = 100;
 const REQUEST_ID_MAX: usize = 128;
-const NAME_MAX: usize = 64;
+/// The longest name of an agent, in bytes.
+pub(crate) const NAME_MAX: usize = 64;
 
 impl Tool {
     /// Every tool, in the order in which they are listed.
@@ -246,6 +247,7 @@ struct Nothing {}
 #[serde(deny_unknown_fields)]
 struct OneAgent {
     /// The agent's name, as in `list_agents`.
+    #[schemars(schema_with = "schema::name")]
     name: Name,
 }
 
@@ -253,19 +255,19 @@ struct OneAgent {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Restart {
     /// The agent's name, as in `list_agents`. Left out: the calling agent itself.
-    #[schemars(with = "Name")]
+    #[schemars(schema_with = "schema::name")]
     #[serde(default)]
     name: Option<Name>,
     /// A note for the next incarnation, which it reads with `get_handoff`: what was being done, what is next.
-    #[schemars(with = "Note")]
+    #[schemars(with = "String", length(max = NOTE_MAX))]
     #[serde(default)]
     note: Option<Note>,
     /// `same`: resume the conversation. `fresh`: begin a new one. Left out: as the config says.
-    #[schemars(with = "Resume")]
+    #[schemars(schema_with = "schema::resume")]
     #[serde(default)]
     resume: Option<Resume>,
     /// An id of your choice: the same id again within an hour gets the first answer and restarts nothing.
-    #[schemars(with = "RequestId")]
+    #[schemars(with = "String", length(min = 1, max = REQUEST_ID_MAX))]
     #[serde(default)]
     request_id: Option<RequestId>,
 }
@@ -274,33 +276,29 @@ struct Restart {
 #[serde(deny_unknown_fields)]
 struct Logs {
     /// The agent's name, as in `list_agents`.
+    #[schemars(schema_with = "schema::name")]
     name: Name,
     /// How many lines, 100 if left out.
+    #[schemars(with = "u32", range(min = 1, max = LOG_LINES_MAX))]
     #[serde(default)]
     lines: Lines,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(try_from = "String")]
-#[schemars(inline)]
-struct Name(
-    #[schemars(length(min = 1, max = NAME_MAX), regex(pattern = "^[A-Za-z0-9_][A-Za-z0-9._-]*$"))] String,
-);
+struct Name(String);
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(try_from = "String")]
-#[schemars(inline)]
-struct Note(#[schemars(length(max = NOTE_MAX))] String);
+struct Note(String);
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(try_from = "String")]
-#[schemars(inline)]
-struct RequestId(#[schemars(length(min = 1, max = REQUEST_ID_MAX))] String);
+struct RequestId(String);
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(Deserialize)]
 #[serde(try_from = "u32")]
-#[schemars(inline)]
-struct Lines(#[schemars(range(min = 1, max = LOG_LINES_MAX))] u32);
+struct Lines(u32);
 
 impl Default for Lines {
     fn default() -> Self {
