@@ -26,7 +26,7 @@ pub(crate) struct Global {
     /// The state dir of the daemon [default: the config's stateDir, else ~/.local/state/mcp-restart]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// When to colour the output
+    /// When to colour the output [default: auto]
     #[arg(
         long,
         global = true,
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn the_help_says_what_there_is() {
         let mut command = Arguments::command().term_width(100);
-        insta::assert_snapshot!(command.render_long_help());
+        insta::assert_snapshot!(command.render_help());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) state_dir: PathBuf,
     /// Its socket.
     pub(crate) socket: PathBuf,
-    /// The config file by which it was found; none where only its state dir or socket was named.
+    /// The config file that it has to serve; none where no file was named or found.
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -96,7 +96,8 @@ impl Context {
         }
         let file = self.config_file();
         if !file.exists() {
-            return Ok(Place::in_state_dir(lookup::state_dir(None, None, &self.environment)?, Some(file)));
+            let named = flags.config.is_some().then_some(file);
+            return Ok(Place::in_state_dir(lookup::state_dir(None, None, &self.environment)?, named));
         }
         match mcp_restart_config::load_as_client(&file, &self.environment) {
             Ok(config) => {
@@ -130,20 +131,8 @@ impl Context {
     pub(crate) async fn lifecycle_daemon(&self) -> Result<Daemon, Problem> {
         let place = self.place()?;
         let mut daemon = self.daemon_at(&place).await?;
-        if let Some(found) = &place.config {
-            let served = PathBuf::from(daemon.status().await?.config_file);
-            if !same_file(found, &served) {
-                return Err(Problem::new(
-                    Exit::ConfigInvalid,
-                    format!(
-                        "the config that was found is {}, but the daemon in {} serves {}",
-                        found.display(),
-                        place.state_dir.display(),
-                        served.display()
-                    ),
-                )
-                .hint(format!("--config {} means the daemon that runs", served.display())));
-            }
+        if place.config.is_some() {
+            place.is_served(&daemon.status().await?.config_file)?;
         }
         Ok(daemon)
     }
@@ -176,6 +165,24 @@ impl Place {
     /// The daemon of a state dir.
     pub(crate) fn in_state_dir(state_dir: PathBuf, config: Option<PathBuf>) -> Self {
         Self { socket: lookup::socket(&state_dir), state_dir, config }
+    }
+
+    /// Refuses a daemon that serves another config than the one that was found.
+    pub(crate) fn is_served(&self, served: &str) -> Result<(), Problem> {
+        match &self.config {
+            Some(found) if !same_file(found, Path::new(served)) => Err(Problem::new(
+                Exit::ConfigInvalid,
+                format!(
+                    "the config that was found is {}, but the daemon in {} serves {served}",
+                    found.display(),
+                    self.state_dir.display(),
+                ),
+            )
+            .hint(format!(
+                "--config {served} means the daemon that runs, --state-dir DIR makes room for another"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ fn remarks(agent: &AgentView, now: Timestamp) -> Vec<String> {
     }
     let ended = matches!(agent.state, AgentState::Exited | AgentState::Failed | AgentState::Stopped);
     if let Some(exit) = agent.last_exit.as_ref().filter(|_| ended) {
-        remarks.push(format!("{} {} ago", how_it_ended(exit), span(now.millis_since(exit.at))));
+        remarks.push(format!("{}, {} ago", how_it_ended(exit), span(now.millis_since(exit.at))));
     }
     remarks
 }

@@ -33,7 +33,10 @@ pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
 pub(crate) async fn bring_up(context: &Context, command: &str) -> Result<(bool, Summary), Problem> {
     let place = context.place()?;
     match talk::summary(&place.socket).await {
-        Ok(summary) => return Ok((false, summary)),
+        Ok(summary) => {
+            place.is_served(&summary.config_file)?;
+            return Ok((false, summary));
+        }
         Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
         Err(error) => return Err(talk::problem(&error, &place.socket)),
     }
@@ -72,22 +75,25 @@ pub(crate) async fn down(context: &Context) -> Result<(), Problem> {
     context.screen.done(format_args!("the daemon (pid {pid}) and its agents are gone, after {}", span(took)))
 }
 
-async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u64>, Problem> {
-    let request = json!({ "path": RestartPath::CtlDown.id() });
-    let (connection, answer) = match talk::shut_down(&place.socket, &request).await {
-        Ok(accepted) => accepted,
+async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Problem> {
+    let summary = match talk::summary(&place.socket).await {
+        Ok(summary) => summary,
         Err(ClientError::Unreachable(cause)) if cause.kind() != std::io::ErrorKind::PermissionDenied => {
             return Ok(None);
         }
         Err(error) => return Err(talk::problem(&error, &place.socket)),
     };
+    place.is_served(&summary.config_file)?;
+    let request = json!({ "path": RestartPath::CtlDown.id() });
+    let stopping = talk::shut_down(&place.socket, &request).await;
+    let (connection, answer) = stopping.map_err(|error| talk::problem(&error, &place.socket))?;
     if answer.get("accepted") != Some(&Value::Bool(true)) {
         let why = answer.pointer("/error/message").or(answer.get("error")).and_then(Value::as_str);
         let why = why.unwrap_or("the daemon does not want to end");
         return Err(Problem::new(Exit::NotAllowed, why));
     }
     gone(context, connection).await;
-    Ok(Some(answer.get("pid").and_then(Value::as_u64).unwrap_or(0)))
+    Ok(Some(summary.pid))
 }
 
 /// The end of the connection is the end of the daemon.

@@ -12,9 +12,11 @@ use crate::screen::Style;
 use crate::talk::{self, Daemon};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::agent::{self, AgentState, AgentView};
-use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, RestartAnswer, ServerStatus};
+use mcp_restart_protocol::answer::{
+    AgentAnswer, Answer, Caller, ErrorCode, Failure, RestartAnswer, ServerStatus,
+};
 use mcp_restart_protocol::request::{Request, RestartRequest};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -170,7 +172,22 @@ struct Report<'a> {
     verb: &'a Verb,
     alone: bool,
     worst: Exit,
-    results: Vec<Value>,
+    results: Vec<Shown>,
+}
+
+/// One result as JSON; the same as the result of the MCP tool where there is only one.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Agent(AgentAnswer),
+    Restarted(Box<RestartAnswer>),
+    Named { name: String, result: Box<Shown> },
+    Failed { name: String, error: Failure },
+}
+
+#[derive(Serialize)]
+struct Results {
+    results: Vec<Shown>,
 }
 
 impl Report<'_> {
@@ -182,28 +199,37 @@ impl Report<'_> {
                 self.worst = self.worst.max(exit);
                 let style = if exit == Exit::Done { Style::Green } else { Style::Yellow };
                 screen.done(format_args!("{} {text}", screen.paint(style, agent_of(&answer)?)))?;
-                self.results.push(self.json(&agent_of(&answer)?, value_of(&answer)?));
+                let name = agent_of(&answer)?;
+                let shown = match answer {
+                    Answer::Agent(answer) => Shown::Agent(answer),
+                    Answer::Restarted(answer) => Shown::Restarted(answer),
+                    other => return Err(talk::unexpected(&other)),
+                };
+                self.show(name, shown);
             }
             Err(failure) if self.verb.is_met_by(failure.code) => {
                 screen.done(format_args!("{} {}", outcome.name, self.verb.already()))?;
                 if screen.json {
                     let agent = self.context.daemon().await?.agent(&outcome.name).await?;
-                    self.results.push(self.json(&outcome.name, json!({ "agent": agent })));
+                    self.show(outcome.name, Shown::Agent(AgentAnswer { agent, delivery: None }));
                 }
             }
             Err(failure) if self.alone => return Err(failure.into()),
             Err(mut failure) => {
                 self.worst = self.worst.max(exit_for(failure.code));
-                self.results.push(json!({ "name": outcome.name, "error": failure }));
-                failure.message = format!("{}: {}", outcome.name, failure.message);
+                self.results.push(Shown::Failed { name: outcome.name.clone(), error: failure.clone() });
+                if !failure.message.contains(&outcome.name) {
+                    failure.message = format!("{}: {}", outcome.name, failure.message);
+                }
                 screen.problem(&failure.into());
             }
         }
         Ok(())
     }
 
-    fn json(&self, name: &str, result: Value) -> Value {
-        if self.alone { result } else { json!({ "name": name, "result": result }) }
+    fn show(&mut self, name: String, result: Shown) {
+        let result = if self.alone { result } else { Shown::Named { name, result: Box::new(result) } };
+        self.results.push(result);
     }
 
     fn end(self) -> Result<Exit, Problem> {
@@ -211,7 +237,7 @@ impl Report<'_> {
         if screen.json {
             match self.results.as_slice() {
                 [only] if self.alone => screen.value(only)?,
-                results => screen.value(&json!({ "results": results }))?,
+                _ => screen.value(&Results { results: self.results })?,
             }
         }
         Ok(self.worst)
@@ -346,15 +372,6 @@ fn agent_of(answer: &Answer) -> Result<String, Problem> {
         Answer::Restarted(answer) => Ok(answer.agent.name.clone()),
         other => Err(talk::unexpected(other)),
     }
-}
-
-fn value_of(answer: &Answer) -> Result<Value, Problem> {
-    let value = match answer {
-        Answer::Agent(answer) => serde_json::to_value(answer),
-        Answer::Restarted(answer) => serde_json::to_value(answer),
-        other => return Err(talk::unexpected(other)),
-    };
-    value.map_err(|error| Problem::new(Exit::Failed, error.to_string()))
 }
 
 #[cfg(test)]

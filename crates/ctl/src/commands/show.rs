@@ -4,10 +4,16 @@ use crate::context::Context;
 use crate::problem::Problem;
 use crate::render::{self, Cell, table};
 use crate::screen::Style;
+use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{Caller, Handoff, ServerStatus};
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::timestamp::Timestamp;
-use serde_json::json;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Agents<'a> {
+    agents: &'a [AgentView],
+}
 
 /// The daemon, its endpoint and its agents.
 pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
@@ -36,7 +42,7 @@ pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
     let agents = context.daemon().await?.list(all).await?;
     let screen = &context.screen;
     if screen.json {
-        return screen.value(&json!({ "agents": agents }));
+        return screen.value(&Agents { agents: &agents });
     }
     if agents.is_empty() {
         return screen.done("no agents; mcp-restartctl add NAME -- COMMAND adds one");
@@ -117,6 +123,7 @@ mod tests {
     use super::*;
     use crate::testing::view;
     use mcp_restart_protocol::agent::AgentState;
+    use mcp_restart_protocol::agent::AgentView;
     use mcp_restart_protocol::answer::Note;
 
     const NOW: Timestamp = Timestamp(1_796_040_000_000);

@@ -97,7 +97,7 @@ fn of_several_names_each_is_attempted_and_the_worst_exit_code_stays() {
     let (exit, output, errors) = world.run(&["stop", "x", "a", "b"]);
     assert_eq!(exit, Exit::UnknownAgent);
     assert_eq!(output, "a is stopped\nb is stopped\n");
-    assert_eq!(errors, "error: x: no agent x\n");
+    assert_eq!(errors, "error: no agent x\n");
     assert_eq!(asked.try_iter().count(), 4);
     let (_, output, _) = world.run(&["--json", "stop", "x", "a"]);
     let value: Value = serde_json::from_str(&output).unwrap();

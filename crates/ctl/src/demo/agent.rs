@@ -37,7 +37,7 @@ pub(crate) async fn agent(edition: u32) -> Result<Exit, Problem> {
         let accepted = mcp.call("restart_agent", json!({ "note": NOTE })).await?;
         say(
             Topic::Restarted,
-            &format!(": accepted {}, leaves the note “{NOTE}”", text(&accepted, "accepted")),
+            &format!(": generation {} is coming, and finds the note “{NOTE}”", text(&accepted, "generation")),
         )?;
     } else {
         let handoff = mcp.call("get_handoff", json!({})).await?;

@@ -1,6 +1,6 @@
 //! The temporary folder of the demo and the daemon in it.
 
-use super::story::{AGENT, Line, NOTE, Story};
+use super::story::{self, AGENT, Line, NOTE, Story};
 use crate::commands::LogFile;
 use crate::context::Place;
 use crate::daemon_process::{self, Inherit, Outcome, Starting};
@@ -12,6 +12,7 @@ use mcp_restart_protocol::client::ClientError;
 use mcp_restart_protocol::request::{Credential, Request};
 use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
+use std::collections::VecDeque;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
@@ -22,6 +23,8 @@ use tokio::io::AsyncReadExt;
 
 /// How often the agent's log is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+/// More lines than the log will have.
+const ALL: usize = 1 << 20;
 /// How long the end of the daemon may take.
 const END: Duration = Duration::from_secs(8);
 
@@ -81,6 +84,7 @@ impl Stage {
         let mut started = false;
         while !story.told() {
             tokio::select! {
+                biased;
                 event = watching.event() => {
                     let agent = event?.agent;
                     self.pids.extend(agent.pid.filter(|pid| !self.pids.contains(pid)));
@@ -93,7 +97,8 @@ impl Stage {
                     started = true;
                 }
                 () = tokio::time::sleep(LOOK) => {
-                    for line in lines.new_ones()? {
+                    lines.read()?;
+                    while let Some(line) = lines.next(story.generation()) {
                         tell(&story.said(&line))?;
                     }
                 }
@@ -179,19 +184,31 @@ fn agent_log(place: &Place) -> PathBuf {
 struct Lines {
     log: LogFile,
     partial: Vec<u8>,
+    whole: VecDeque<String>,
 }
 
 impl Lines {
     fn new(place: &Place) -> Result<Self, Problem> {
-        Ok(Self { log: LogFile::at_last_lines(&agent_log(place), usize::MAX - 1)?, partial: Vec::new() })
+        let log = LogFile::at_last_lines(&agent_log(place), ALL)?;
+        Ok(Self { log, partial: Vec::new(), whole: VecDeque::new() })
     }
 
-    fn new_ones(&mut self) -> Result<Vec<String>, Problem> {
+    fn read(&mut self) -> Result<(), Problem> {
         while let Some(bytes) = self.log.next()? {
             self.partial.extend(bytes);
         }
-        let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { return Ok(Vec::new()) };
-        let whole: Vec<u8> = self.partial.drain(..=end).collect();
-        Ok(String::from_utf8_lossy(&whole).lines().map(str::to_owned).collect())
+        if let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') {
+            let whole: Vec<u8> = self.partial.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&whole);
+            // The shim's own headings say nothing that the daemon's events do not say.
+            self.whole.extend(text.lines().filter(|line| !line.starts_with("--- ")).map(str::to_owned));
+        }
+        Ok(())
+    }
+
+    /// The next line, unless it is from a generation whose start the daemon has still to tell.
+    fn next(&mut self, generation: u64) -> Option<String> {
+        let due = |line: &String| story::parse(line).is_none_or(|(from, _)| from <= generation);
+        if self.whole.front().is_some_and(due) { self.whole.pop_front() } else { None }
     }
 }

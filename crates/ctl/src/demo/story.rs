@@ -140,7 +140,12 @@ impl Story {
         })
     }
 
-    /// The agent wrote a line; those that are not part of the story are passed on as they are.
+    /// The generation whose start was seen last.
+    pub(super) fn generation(&self) -> u64 {
+        [Step::FirstRuns, Step::SecondRuns].iter().filter(|step| self.seen.contains(step)).count() as u64
+    }
+
+    /// The agent wrote a line; what is not part of the story is passed on as it is.
     pub(super) fn said(&mut self, line: &str) -> Line {
         let Some((generation, rest)) = parse(line) else { return self.add("agent", line.to_owned()) };
         let step =
@@ -193,7 +198,8 @@ impl Story {
     }
 }
 
-fn parse(line: &str) -> Option<(u64, &str)> {
+/// The generation that a line of the agent is from, and what it says.
+pub(super) fn parse(line: &str) -> Option<(u64, &str)> {
     let (generation, rest) = line.strip_prefix("generation ")?.split_once(' ')?;
     Some((generation.parse().ok()?, rest))
 }
