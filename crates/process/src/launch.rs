@@ -326,9 +326,22 @@ impl Plan {
 }
 
 fn default_signals() {
+    // The C library keeps two signals for itself and refuses to touch them; but they, too, may have been
+    // inherited as ignored. All zeros are the default disposition, whatever the fields' order.
+    const SET_SIZE: usize = 8;
+    let default = [0_u64; 8];
     for number in 1..=libc::SIGRTMAX() {
-        // SAFETY: the default disposition runs no code of ours; the system refuses what it keeps.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
+        // SAFETY: the kernel reads no more than the buffer has; the old disposition is not asked for. The
+        // default disposition runs no code of ours.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                default.as_ptr(),
+                ptr::null_mut::<libc::c_void>(),
+                SET_SIZE,
+            )
+        };
     }
     // SAFETY: a zeroed set is one that sigemptyset may fill.
     let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };

@@ -203,7 +203,7 @@ impl Agent {
                 reports.extend(self.begin(SWEEP_GRACE));
             }
             Phase::Ending(ending) => {
-                let order = ending.child_ended();
+                let order = ending.child_ended(self.leader_exit.is_none());
                 reports.extend(self.obey(order));
             }
             Phase::Running | Phase::Ended => {}
@@ -228,6 +228,7 @@ impl Agent {
         match order {
             None => return Vec::new(),
             Some(Order::Ask) => self.sweep.ask(self.path, self.graceful),
+            Some(Order::AskNewcomers) => self.sweep.ask_newcomers(self.path, self.graceful),
             Some(Order::Kill) => self.sweep.kill(self.path),
             Some(Order::GiveUp) => {
                 let (waited_for, foreign) = self.sweep.remaining();

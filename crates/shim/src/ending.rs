@@ -34,6 +34,8 @@ pub(crate) enum Ending {
 pub(crate) enum Order {
     /// Send the graceful signal to the whole tree.
     Ask,
+    /// Send the graceful signal to who did not get it yet.
+    AskNewcomers,
     /// Send SIGKILL to the whole tree.
     Kill,
     /// Say what is left.
@@ -87,9 +89,14 @@ impl Ending {
         }
     }
 
-    /// A child ended, others live. What is left after giving up may have forked since.
-    pub(crate) fn child_ended(&self) -> Option<Order> {
-        matches!(self, Self::GivenUp).then_some(Order::Kill)
+    /// A child ended, others live, and so may some that were forked since the last signals.
+    pub(crate) fn child_ended(&self, leader_lives: bool) -> Option<Order> {
+        match self {
+            // A leader that is still at it may need its helpers to clean up. Without it they are orphans.
+            Self::Asked { .. } if !leader_lives => Some(Order::AskNewcomers),
+            Self::GivenUp => Some(Order::Kill),
+            Self::Asked { .. } | Self::Killing { .. } => None,
+        }
     }
 
     /// When something becomes due, if nothing happens before.
@@ -161,12 +168,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_forked_while_the_leader_obeys_is_asked_when_it_has_gone() {
+        let ending = asked(Instant::now());
+        assert_eq!(ending.child_ended(true), None);
+        assert_eq!(ending.child_ended(false), Some(Order::AskNewcomers));
+    }
+
+    #[test]
     fn a_stop_after_giving_up_tries_again() {
         let now = Instant::now();
         let mut ending = Ending::GivenUp;
-        assert_eq!(ending.child_ended(), Some(Order::Kill));
+        assert_eq!(ending.child_ended(false), Some(Order::Kill));
         assert_eq!(ending.stop(now, GRACE), Some(Order::Kill));
-        assert_eq!(ending.child_ended(), None);
+        assert_eq!(ending.child_ended(false), None);
         assert!(ending.wake_at().is_some());
     }
 

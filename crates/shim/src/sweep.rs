@@ -57,30 +57,31 @@ impl Sweep {
 
     /// Sends the graceful signal, once to each process, and wakes up those that were stopped.
     pub(crate) fn ask(&mut self, path: RestartPath, graceful: Signal) {
-        let mut group_asked = false;
+        let tree = self.walk();
+        // To be asked twice means "at once" to many programs: hence the group or each, never both.
+        if !self.owns_its_group(&tree) {
+            return self.ask_newcomers(path, graceful);
+        }
+        signal_group(path, self.leader, graceful);
+        signal_group(path, self.leader, Signal::CONTINUE);
+        self.note_group(&tree);
+        if tree.members.iter().any(|member| member.group != self.leader) {
+            self.ask_newcomers(path, graceful);
+        }
+    }
+
+    /// Sends the graceful signal to those who did not get it: who was forked meanwhile.
+    pub(crate) fn ask_newcomers(&mut self, path: RestartPath, graceful: Signal) {
         for _ in 0..CHASES {
-            let tree = self.walk();
-            // To be asked twice means "at once" to many programs: hence the group or each, never both.
-            if !group_asked && self.owns_its_group(&tree) {
-                signal_group(path, self.leader, graceful);
-                signal_group(path, self.leader, Signal::CONTINUE);
-                group_asked = true;
-                self.note_group(&tree);
-            }
             let mut news = false;
-            for member in &tree.members {
-                let in_asked_group = group_asked && member.group == self.leader;
-                if in_asked_group || self.asked.contains(&key(member)) || self.foreign.contains(&key(member))
-                {
-                    continue;
-                }
-                if self.send(path, member, graceful) {
+            for member in &self.walk().members {
+                let known = self.asked.contains(&key(member)) || self.foreign.contains(&key(member));
+                if !known && self.send(path, member, graceful) {
                     self.send(path, member, Signal::CONTINUE);
                     self.asked.insert(key(member));
                     news = true;
                 }
             }
-            // Somebody outside the group may have forked between the look and the signal.
             if !news {
                 break;
             }
