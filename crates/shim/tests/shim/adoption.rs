@@ -1,7 +1,6 @@
 //! A shim outlives its daemon, and serves the next one.
 
-use crate::harness::{House, NAME, Talk, wait_for_end};
-use mcp_restart_paths::RestartPath;
+use crate::harness::{House, NAME, Talk};
 use mcp_restart_process::{LockError, LockFile, Signal};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::shim::{FromShim, ShimHello, ToShim};
@@ -17,35 +16,38 @@ fn an_agent_does_not_notice_that_its_daemon_is_gone_and_obeys_the_next_one() {
     let house = House::new();
     let running = house.start_ready("trap 'exit 7' TERM; echo ready; while :; do sleep 1000 & wait; done");
     drop(running.daemon);
+    let mut shim = running.shim;
     let mut next = house.connect();
     let facts = next.describe();
     assert_eq!((facts.name.as_str(), facts.generation, facts.pid), (NAME, 1, running.agent));
-    assert_eq!(facts.shim_pid, running.shim.0.pid());
+    assert_eq!(facts.shim_pid, shim.child.pid());
     assert_eq!((facts.stopping, facts.exit), (false, None));
     next.ask_to_stop(Signal::TERMINATE, LONG);
     assert_eq!(next.expect_exited().code, Some(7));
     assert_matches_lock_held(&house);
     next.send(&ToShim::Acknowledge);
     next.expect_end();
-    wait_for_end(running.shim.0.pid());
+    shim.expect_end();
     LockFile::try_acquire(&house.files().lock).unwrap();
 }
 
 #[test]
 fn an_exit_that_no_daemon_saw_is_kept_and_told_to_each_until_one_takes_note() {
     let house = House::new();
-    crate::harness::make_pipe(&house.path().join("go"));
-    let running = house.start_ready("echo ready; read line <\"$MARK/go\"; exit 3");
+    let go = house.make_pipe("go");
+    let mut launch = house.script("echo ready; read line <\"$MARK/go\"; exit 3");
+    launch.terminal = Some((24, 80));
+    let mut running = house.start(launch);
+    running.lines.expect("ready");
     drop(running.daemon);
-    std::fs::write(house.path().join("go"), "\n").unwrap();
-    wait_for_end(running.agent);
-    let first = loop {
-        let mut daemon = house.connect();
-        if let Some(exit) = daemon.describe().exit {
-            assert_eq!(daemon.expect_exited(), exit);
-            break exit;
-        }
-    };
+    // Somebody who watches is no daemon, but sees when it is over.
+    let mut viewer = house.connect();
+    viewer.send(&ToShim::Attach { rows: 24, columns: 80 });
+    std::fs::write(&go, "\n").unwrap();
+    while !matches!(viewer.receive(), Some(FromShim::Detached { .. })) {}
+    let mut daemon = house.connect();
+    let first = daemon.describe().exit.unwrap();
+    assert_eq!(daemon.expect_exited(), first);
     assert_eq!((first.code, first.by_itself), (Some(3), true));
     let written = read_facts(house.path()).unwrap();
     assert_eq!(written[0].facts.as_ref().unwrap().exit.as_ref(), Some(&first));
@@ -129,9 +131,8 @@ fn a_second_shim_cannot_have_the_agent_while_the_first_lives() {
     // It is put off by its daemon, not by a time that has passed.
     let mut daemon = daemon;
     daemon.send(&ToShim::Launch(Box::new(house.script("echo twice"))));
-    second.0.signal(RestartPath::AbandonedShim, Signal::KILL).unwrap();
-    wait_for_end(second.0.pid());
-    second.0.try_wait().unwrap();
+    second.signal(Signal::KILL);
+    second.expect_end();
     assert_eq!(house.marked().len(), 1);
     running.stop(LONG);
 }

@@ -82,9 +82,9 @@ fn what_an_agent_leaves_behind_is_swept() {
     // It waits until its child ignores the signal; then that one needs more than to be told.
     let script =
         "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & read line <\"$MARK/go\"; exit 3";
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let mut running = house.start_ready(script);
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     let exit = running.daemon.expect_exited();
     assert_eq!((exit.code, exit.by_itself), (Some(3), true));
     assert_eq!((exit.forced, exit.leftovers), (true, 1));
@@ -96,12 +96,12 @@ fn programs_that_may_stay_stay_with_what_is_below_them_and_the_rest_goes() {
     let house = House::new();
     // `env` is kept, and so is the `sleep` below it; the other `sleep` is not.
     let script = "setsid env sh -c 'sleep 1000 & echo ready; wait' & setsid sleep 1000 & read line <\"$MARK/go\"; exit 0";
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let mut launch = house.script(script);
     launch.keep_children = KeepChildren::Named(vec!["sh".to_owned(), "dash".to_owned()]);
     let mut running = house.start(launch);
     running.lines.expect("ready");
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     let exit = running.daemon.expect_exited();
     assert_eq!((exit.code, exit.forced, exit.leftovers), (Some(0), false, 1));
     let mut kept: Vec<String> = house.marked().into_iter().map(|process| process.command).collect();
@@ -120,10 +120,10 @@ fn everything_may_stay() {
         "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & read line <\"$MARK/go\"; exit 0",
     );
     launch.keep_children = KeepChildren::All;
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let mut running = house.start(launch);
     running.lines.expect("ready");
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     let exit = running.daemon.expect_exited();
     assert_eq!((exit.forced, exit.leftovers), (false, 0));
     let kept = house.marked();
@@ -163,6 +163,5 @@ fn a_daemon_that_was_started_inside_its_agent_is_never_signalled_nor_waited_for(
 fn end(processes: &[Process]) {
     for process in processes {
         tree::signal(RestartPath::ExitSweep, process, Signal::KILL);
-        crate::harness::wait_for_end(process.pid);
     }
 }

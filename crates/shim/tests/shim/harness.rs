@@ -2,14 +2,14 @@
 
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::tree::Process;
-use mcp_restart_process::{Child, Signal};
+use mcp_restart_process::{Child, Signal, Spawn};
 use mcp_restart_protocol::codec::{take_frame, to_frame};
 use mcp_restart_protocol::shim::{
     FromShim, KeepChildren, SHIM_HELLO_LEN, ShimExit, ShimFacts, ShimHello, ShimLaunch, ToShim,
 };
 use mcp_restart_shim::{RunFiles, ShimArgs};
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,11 @@ pub(crate) struct Running {
 }
 
 /// A shim that is ended with its test.
-pub(crate) struct ShimChild(pub(crate) Child);
+pub(crate) struct ShimChild {
+    pub(crate) child: Child,
+    /// The shim has the other end as 1 and 2; nobody else has.
+    end: PipeReader,
+}
 
 /// A connection to a shim.
 pub(crate) struct Talk {
@@ -99,9 +103,11 @@ impl House {
     pub(crate) fn shim(&self) -> (ShimChild, Talk) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_mcp-restart-shim-fixture"));
+        let (end, writer) = std::io::pipe().unwrap();
         let spawn = ShimArgs::for_agent(self.path(), NAME).spawn(program, OwnedFd::from(theirs));
+        let spawn = Spawn { output: Some(OwnedFd::from(writer)), ..spawn };
         let child = mcp_restart_process::spawn(RestartPath::CtlStart, spawn).unwrap();
-        (ShimChild(child), Talk::over(ours))
+        (ShimChild { child, end }, Talk::over(ours))
     }
 
     /// A running agent whose log is a named pipe, so that each of its lines can be waited for.
@@ -120,6 +126,13 @@ impl House {
         running
     }
 
+    /// A named pipe by which a script can be told to go on, or tell that it is gone: `$MARK/NAME`.
+    pub(crate) fn make_pipe(&self, name: &str) -> PathBuf {
+        let path = self.path().join(name);
+        make_pipe(&path);
+        path
+    }
+
     /// Another connection to the shim that runs.
     pub(crate) fn connect(&self) -> Talk {
         Talk::over(UnixStream::connect(self.files().socket).unwrap())
@@ -127,9 +140,7 @@ impl House {
 
     /// Makes the log a named pipe.
     pub(crate) fn pipe_log(&self) -> Lines {
-        let path = self.path().join("log");
-        make_pipe(&path);
-        Lines::open(&path)
+        Lines::open(&self.make_pipe("log"))
     }
 
     /// The processes that carry this house's mark in their environment.
@@ -264,23 +275,26 @@ impl Lines {
     }
 }
 
+impl ShimChild {
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.child.signal(RestartPath::AbandonedShim, signal).unwrap();
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn expect_end(&mut self) {
+        assert_eq!(self.end.read(&mut [0]).unwrap(), 0);
+    }
+}
+
 impl Drop for ShimChild {
     fn drop(&mut self) {
         // Its agent's leader dies with it; a test that went well has left nothing below that.
-        if !matches!(self.0.try_wait(), Ok(Some(_))) {
-            let _ = self.0.signal(RestartPath::AbandonedShim, Signal::KILL);
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.signal(RestartPath::AbandonedShim, Signal::KILL);
         }
     }
 }
 
-pub(crate) fn make_pipe(path: &Path) {
+fn make_pipe(path: &Path) {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-}
-
-/// Waits until this process has ended, however that came.
-pub(crate) fn wait_for_end(pid: u32) {
-    // It is no child of the test's, so there is nothing to wait on; it is ending already.
-    while Process::of(pid).is_some_and(|process| !process.is_zombie()) {
-        std::thread::yield_now();
-    }
 }

@@ -1,7 +1,7 @@
 //! What an agent is given, and what is told when it cannot be started.
 
 use crate::harness::{House, NAME};
-use mcp_restart_paths::RestartPath;
+use mcp_restart_process::Signal;
 use mcp_restart_protocol::shim::ToShim;
 use mcp_restart_shim::read_facts;
 use nix::errno::Errno;
@@ -140,7 +140,7 @@ fn what_a_shim_writes_down_identifies_it_and_its_agent_and_is_for_its_user_alone
     let facts = found.facts.as_ref().unwrap();
     assert_eq!((facts.name.as_str(), facts.generation, facts.launch_hash), (NAME, 1, 7));
     assert_eq!(facts.agent.pid, running.agent);
-    assert_eq!(facts.shim.pid, running.shim.0.pid());
+    assert_eq!(facts.shim.pid, running.shim.child.pid());
     assert!(facts.agent_identity().is_alive());
     assert!(facts.shim_identity().is_alive());
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -164,7 +164,7 @@ fn the_shim_of_the_next_incarnation_waits_for_the_one_before() {
     next.expect_started();
     assert_eq!(next.describe().generation, 2);
     assert!(house.files().socket.exists());
-    next.ask_to_stop(mcp_restart_process::Signal::KILL, Duration::ZERO);
+    next.ask_to_stop(Signal::KILL, Duration::ZERO);
     next.expect_exited();
 }
 
@@ -186,15 +186,17 @@ fn a_shim_that_gets_no_launch_ends_with_its_daemon() {
     let house = House::new();
     let (mut shim, daemon) = house.shim();
     drop(daemon);
-    crate::harness::wait_for_end(shim.0.pid());
-    assert!(shim.0.try_wait().unwrap().is_some());
+    shim.expect_end();
     assert_eq!(fs::read_dir(house.path().join("run")).unwrap().count(), 0);
 }
 
 #[test]
 fn an_agent_dies_with_its_shim() {
     let house = House::new();
-    let running = house.start_ready("echo ready; exec sleep 1000");
-    running.shim.0.signal(RestartPath::AbandonedShim, mcp_restart_process::Signal::KILL).unwrap();
-    crate::harness::wait_for_end(running.agent);
+    let alive = house.make_pipe("alive");
+    // Opened by both at the same time, and at its end when nobody has it for writing any more.
+    let reader = std::thread::spawn(move || fs::read(alive).unwrap());
+    let running = house.start_ready("exec 3>\"$MARK/alive\"; echo ready; exec sleep 1000");
+    running.shim.signal(Signal::KILL);
+    assert_eq!(reader.join().unwrap().len(), 0);
 }

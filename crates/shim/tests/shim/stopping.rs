@@ -32,13 +32,13 @@ fn an_agent_that_a_signal_ends_tells_which() {
 fn an_agent_gets_the_graceful_signal_once() {
     let house = House::new();
     let script = "n=0; trap 'n=$((n+1))' TERM; exec 3<>\"$MARK/go\"; echo ready; until read line <&3; do :; done; exit $n";
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let mut running = house.start_ready(script);
     running.daemon.ask_to_stop(Signal::TERMINATE, LONG);
     running.daemon.ask_to_stop(Signal::TERMINATE, LONG);
     // Both have been dealt with once this is answered.
     running.daemon.describe();
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     assert_eq!(running.daemon.expect_exited().code, Some(1));
 }
 
@@ -115,12 +115,12 @@ fn a_shim_that_is_told_to_end_ends_its_agent_first_and_leaves_the_exit_in_writin
     let house = House::new();
     let script = "trap 'sleep 1000 & exit 7' TERM; echo ready; while :; do sleep 1000 & wait; done";
     let running = house.start_ready(script);
-    running.shim.0.signal(RestartPath::AbandonedShim, Signal::TERMINATE).unwrap();
-    let shim = running.shim.0.pid();
+    running.shim.signal(Signal::TERMINATE);
+    let mut shim = running.shim;
     // There is no daemon that could be told.
     let _lines = running.lines;
     drop(running.daemon);
-    crate::harness::wait_for_end(shim);
+    shim.expect_end();
     assert_eq!(house.marked(), []);
     assert!(!house.files().socket.exists());
     let found = read_facts(house.path()).unwrap();

@@ -127,7 +127,7 @@ fn who_attaches_to_an_agent_without_a_terminal_is_told_so() {
 #[test]
 fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
     let house = House::new();
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let script = "echo ready; read line <\"$MARK/go\"; seq 1 300000; echo flooded; read line <\"$MARK/go\"; exec sleep 1000";
     let mut launch = with_terminal(house.script(script));
     launch.log_file = b"/dev/null".to_vec();
@@ -138,7 +138,7 @@ fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
     watch_for(&mut lazy, "ready");
     let mut busy = attach(&house, 40, 120);
     watch_for(&mut busy, "ready");
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     watch_for(&mut busy, "flooded");
     // Now it reads: what was left out is made good by the whole picture.
     let shown = watch_for(&mut lazy, "flooded");
@@ -150,7 +150,7 @@ fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
 #[test]
 fn who_types_faster_than_the_agent_reads_waits_and_loses_nothing() {
     let house = House::new();
-    crate::harness::make_pipe(&house.path().join("go"));
+    let go = house.make_pipe("go");
     let script =
         "stty raw -echo; echo ready; read line <\"$MARK/go\"; head -c 1000000 | cksum; exec sleep 1000";
     let mut running = house.start(with_terminal(house.script(script)));
@@ -162,7 +162,7 @@ fn who_types_faster_than_the_agent_reads_waits_and_loses_nothing() {
         }
         typist
     });
-    std::fs::write(house.path().join("go"), "\n").unwrap();
+    std::fs::write(&go, "\n").unwrap();
     // What `head -c 1000000 | cksum` makes of as many of these.
     running.lines.expect(&format!("{} 1000000", cksum(&vec![b'x'; 1_000_000])));
     drop(writer.join().unwrap());
