@@ -5,13 +5,14 @@
 //! alone: no reader of the log may hold up the supervisor.
 
 use crate::arguments::LogFormat;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use mcp_restart_process::poll::{Watch, wait};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Instant;
 use tracing_subscriber::EnvFilter;
 
 /// The size in bytes at which the log is set aside as `mcp-restart.log.1`.
@@ -82,11 +83,9 @@ impl Write for Log {
 }
 
 fn takes_a_line(stderr: &io::Stderr) -> bool {
-    let mut descriptors = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(1))
-        && descriptors
-            .iter()
-            .any(|descriptor| descriptor.revents().is_some_and(|events| events.contains(PollFlags::POLLOUT)))
+    let watch = Watch { descriptor: stderr.as_fd(), read: false, write: true };
+    wait(&[watch], Some(Instant::now()))
+        .is_ok_and(|ready| ready.iter().all(|ready| ready.write && !ready.hang_up))
 }
 
 fn is_same_file(file: &File) -> io::Result<bool> {

@@ -23,8 +23,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// How often, and how many times, a bridge that lost its daemon is looked at until it announces itself.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const LOOKS: u32 = 8;
-/// How long agents wait for a bridge that runs on its own.
-const ELSEWHERE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a bridge may take to end before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -92,8 +90,8 @@ struct Keeper {
 }
 
 enum State {
-    /// The bridge runs on its own; after `patience` agents no longer wait for it.
-    Elsewhere { patience: Option<Instant>, connection: Option<u64> },
+    /// The bridge runs on its own, and has this connection while it is there.
+    Elsewhere { connection: Option<u64> },
     /// A bridge that this daemon did not start should announce itself.
     Awaiting { record: Record, looks: u32, next: Instant },
     /// It has.
@@ -114,10 +112,8 @@ impl State {
     async fn wake(&mut self) -> Wake {
         match self {
             Self::Child { exit, .. } => return Wake::Ended(exit.await.ok()),
-            Self::Waiting { until }
-            | Self::Awaiting { next: until, .. }
-            | Self::Elsewhere { patience: Some(until), .. } => sleep_until(*until).await,
-            Self::Adopted { .. } | Self::Elsewhere { patience: None, .. } => std::future::pending().await,
+            Self::Waiting { until } | Self::Awaiting { next: until, .. } => sleep_until(*until).await,
+            Self::Adopted { .. } | Self::Elsewhere { .. } => std::future::pending().await,
         }
         Wake::Due
     }
@@ -155,10 +151,7 @@ impl Keeper {
 
     fn begin(&mut self, beginning: Beginning) {
         match beginning {
-            Beginning::Elsewhere => {
-                let patience = Some(Instant::now() + ELSEWHERE_PATIENCE);
-                self.state = State::Elsewhere { patience, connection: None };
-            }
+            Beginning::Elsewhere => self.state = State::Elsewhere { connection: None },
             Beginning::Previous(record) => {
                 tracing::info!(pid = record.pid(), "waiting for the bridge of the previous daemon");
                 self.address = record.address;
@@ -200,10 +193,7 @@ impl Keeper {
                 tracing::info!(pid, "adopted the bridge of the previous daemon");
                 self.state = State::Adopted { record: record.clone(), connection: self.connections };
             }
-            State::Elsewhere { patience, connection } => {
-                *patience = None;
-                *connection = Some(self.connections);
-            }
+            State::Elsewhere { connection } => *connection = Some(self.connections),
             _ => {
                 tracing::info!(pid, %url, "a bridge that this daemon did not start is connected");
                 return;
@@ -223,7 +213,7 @@ impl Keeper {
                     self.start_child();
                 }
             }
-            State::Elsewhere { connection, .. } if *connection == Some(gone) => {
+            State::Elsewhere { connection } if *connection == Some(gone) => {
                 *connection = None;
                 tracing::warn!("the bridge left; the endpoint is not served");
                 self.published.send_modify(|published| published.url = None);
@@ -235,12 +225,6 @@ impl Keeper {
     fn due(&mut self) {
         match &mut self.state {
             State::Waiting { .. } => self.start_child(),
-            State::Elsewhere { patience, .. } => {
-                *patience = None;
-                let url = mcp_restart_config::lookup::bridge_url(self.address.ip(), self.address.port());
-                tracing::warn!(%url, "no bridge has announced itself; agents are given the address of the config");
-                self.setup.fleet.endpoint(url);
-            }
             State::Awaiting { record, looks, next } => {
                 if !record.is_alive() {
                     tracing::info!(pid = record.pid(), "the bridge of the previous daemon ended");
@@ -254,7 +238,7 @@ impl Keeper {
                     self.start_child();
                 }
             }
-            State::Adopted { .. } | State::Child { .. } => {}
+            State::Adopted { .. } | State::Child { .. } | State::Elsewhere { .. } => {}
         }
     }
 

@@ -4,7 +4,7 @@ use super::callers::{Facts, Holder, Process, decide};
 use crate::fleet::Fleet;
 use mcp_restart_config::Secret;
 use mcp_restart_process::peer::SocketPeer;
-use mcp_restart_process::{Identity, effective_uid, tcp_peer};
+use mcp_restart_process::{effective_uid, tcp_peer, tree};
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::request::Credential;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ impl Identification {
         match peer.pid {
             // A process that this pid namespace does not show is below none of our shims.
             0 => Process::Local(None),
-            pid if Identity::of(pid).is_some() => self.of_pid(pid).await,
+            pid if tree::Process::of(pid).is_some() => self.of_pid(pid).await,
             _ => Process::Unknown,
         }
     }
