@@ -65,9 +65,12 @@ pub(crate) struct Context {
 /// Accepts connections for as long as it is polled.
 pub(crate) async fn serve(listener: UnixListener, context: Arc<Context>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut short_of_room = false;
     loop {
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
-        match listener.accept().await {
+        let accepted = listener.accept().await;
+        let was_short = std::mem::replace(&mut short_of_room, accepted.is_err());
+        match accepted {
             Ok((stream, _)) if is_ours(&stream) => {
                 let context = Arc::clone(&context);
                 tokio::spawn(async move {
@@ -78,7 +81,9 @@ pub(crate) async fn serve(listener: UnixListener, context: Arc<Context>) {
             Ok(_) => tracing::warn!("closed a connection from another user"),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot accept a connection");
+                if !was_short {
+                    tracing::error!(%error, "connections wait to be accepted");
+                }
                 tokio::time::sleep(PATIENCE).await;
             }
         }
