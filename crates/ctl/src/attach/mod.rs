@@ -38,6 +38,7 @@ pub(crate) async fn attach(context: &Context, arguments: Attach) -> Result<Exit,
     drop(daemon);
     match stay(context, &place, &arguments, terminal).await? {
         Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
+        Parting::Signal => Ok(Exit::Failed),
         Parting::Agent { text, exit } => context.screen.done(text).map(|()| exit),
     }
 }
@@ -63,6 +64,7 @@ pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Pr
     drop(daemon);
     match stay(context, &place, &arguments, terminal).await? {
         Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
+        Parting::Signal => Ok(Exit::Failed),
         Parting::Agent { text, exit } => {
             if !answered {
                 // A start that failed says more than the bare end of the process.
@@ -80,6 +82,8 @@ pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Pr
 enum Parting {
     /// The user left, the agent runs on.
     User(String),
+    /// This program was told to end. It says nothing: nobody may be reading the terminal.
+    Signal,
     /// The agent, or the way to it, is gone.
     Agent { text: String, exit: Exit },
 }
@@ -105,29 +109,18 @@ async fn stay(
             Ended::ByUser => {
                 return Ok(Parting::User(format!("detached from {name}, which runs on")));
             }
-            Ended::BySignal(signal) => {
-                user.give_up();
-                return Err(Problem::new(
-                    Exit::Failed,
-                    format!("{signal} ended the attachment; {name} runs on"),
-                ));
-            }
+            Ended::BySignal => return Ok(Parting::Signal),
             Ended::AgentGone => {}
         }
-        terminal::reset_modes()?;
-        let mut daemon = match context.daemon_at(place).await {
-            Ok(daemon) => daemon,
-            Err(problem) => return Err(problem),
-        };
+        user.reset_modes().await?;
+        let mut daemon = context.daemon_at(place).await?;
         daemon.send(Request::Subscribe).await?;
         loop {
             let event = tokio::select! {
                 event = daemon.event() => event?,
                 ended = user.left() => match ended {
-                    Ended::BySignal(signal) => {
-                        return Err(Problem::new(Exit::Failed, format!("{signal} ended the attachment")));
-                    }
-                    _ => return Ok(Parting::User(format!("detached from {name}"))),
+                    Ended::BySignal => return Ok(Parting::Signal),
+                    Ended::ByUser | Ended::AgentGone => return Ok(Parting::User(format!("detached from {name}"))),
                 },
             };
             if &event.agent.name != name {

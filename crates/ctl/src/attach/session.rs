@@ -1,7 +1,7 @@
 //! One connection to one shim: what is typed goes there, what comes is shown.
 
 use crate::attach::keys::{DetachKeys, KeyFilter, Typed};
-use crate::attach::terminal::{self, RawTerminal, Size};
+use crate::attach::terminal::{RawTerminal, Size};
 use crate::problem::{Exit, Problem};
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::codec::Frames;
@@ -11,13 +11,11 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio_util::codec::Framed;
 
 /// The user at the terminal.
 pub(crate) struct User {
     terminal: RawTerminal,
-    keys: mpsc::Receiver<Vec<u8>>,
     filter: KeyFilter,
     resized: Signal,
     ends: Ends,
@@ -29,7 +27,7 @@ pub(crate) enum Ended {
     /// The detach keys, or the end of the terminal.
     ByUser,
     /// A signal to this program.
-    BySignal(&'static str),
+    BySignal,
     /// The shim has nothing more to say.
     AgentGone,
 }
@@ -52,7 +50,7 @@ impl User {
         };
         let resized = signal(SignalKind::window_change())?;
         let terminal = RawTerminal::enter(name)?;
-        Ok(Self { terminal, keys: terminal::keys(), filter: KeyFilter::new(keys), resized, ends })
+        Ok(Self { terminal, filter: KeyFilter::new(keys), resized, ends })
     }
 
     /// Connects to a shim and stays until the user leaves or the agent is gone.
@@ -70,13 +68,13 @@ impl User {
             }
         };
         let (mut to, mut from) = frames.split();
-        let Size { rows, columns } = Size::now();
-        let Self { keys, filter, resized, ends, .. } = self;
+        let Self { terminal, filter, resized, ends } = self;
+        let Size { rows, columns } = terminal.size();
         let output = async {
             loop {
                 match from.next().await {
                     Some(Ok(FromShim::Output(bytes))) => {
-                        if terminal::show(&bytes).await.is_err() {
+                        if terminal.show(&bytes).await.is_err() {
                             return Ended::ByUser;
                         }
                     }
@@ -90,13 +88,13 @@ impl User {
             let mut open = to.send(ToShim::Attach { rows, columns }).await.is_ok();
             loop {
                 let (message, end) = tokio::select! {
-                    typed = keys.recv() => match typed.map(|typed| filter.take(&typed)) {
-                        Some(Typed::Send(bytes)) => (ToShim::Input(bytes), false),
-                        Some(Typed::Detach(bytes)) => (ToShim::Input(bytes), true),
-                        None => return Ended::ByUser,
+                    typed = terminal.typed() => match typed.map(|typed| filter.take(&typed)) {
+                        Ok(Typed::Send(bytes)) => (ToShim::Input(bytes), false),
+                        Ok(Typed::Detach(bytes)) => (ToShim::Input(bytes), true),
+                        Err(_) => return Ended::ByUser,
                     },
                     _ = resized.recv() => {
-                        let Size { rows, columns } = Size::now();
+                        let Size { rows, columns } = terminal.size();
                         (ToShim::Resize { rows, columns }, false)
                     }
                 };
@@ -111,7 +109,7 @@ impl User {
         };
         let ended = tokio::select! {
             biased;
-            signal = ends.any() => Ended::BySignal(signal),
+            () = ends.any() => Ended::BySignal,
             ended = output => ended,
             ended = input => ended,
         };
@@ -122,28 +120,28 @@ impl User {
     pub(crate) async fn left(&mut self) -> Ended {
         loop {
             tokio::select! {
-                signal = self.ends.any() => return Ended::BySignal(signal),
-                typed = self.keys.recv() => match typed.map(|typed| self.filter.take(&typed)) {
-                    Some(Typed::Send(_)) => {}
-                    Some(Typed::Detach(_)) | None => return Ended::ByUser,
+                () = self.ends.any() => return Ended::BySignal,
+                typed = self.terminal.typed() => match typed.map(|typed| self.filter.take(&typed)) {
+                    Ok(Typed::Send(_)) => {}
+                    Ok(Typed::Detach(_)) | Err(_) => return Ended::ByUser,
                 },
             }
         }
     }
 
-    /// Gives up on output that nobody may be reading.
-    pub(crate) fn give_up(&mut self) {
-        self.terminal.discard_output();
+    /// Undoes what a process that is gone did to the terminal.
+    pub(crate) async fn reset_modes(&self) -> io::Result<()> {
+        self.terminal.reset_modes().await
     }
 }
 
 impl Ends {
-    async fn any(&mut self) -> &'static str {
+    async fn any(&mut self) {
         tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hang_up.recv() => "SIGHUP",
-            _ = self.quit.recv() => "SIGQUIT",
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
+            _ = self.quit.recv() => {}
         }
     }
 }

@@ -1,9 +1,13 @@
 //! The user's terminal: raw while attached, given back as it was.
 
 use crate::problem::{Exit, Problem};
+use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
-use std::io::{self, IsTerminal, Read};
-use tokio::sync::mpsc;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use tokio::net::unix::pipe;
 
 /// Turns off whatever an agent may have turned on: first it ends a sequence that was cut off, then come the
 /// keyboard protocols of the alternate screen, the alternate screen itself, those of the main screen, mouse,
@@ -23,9 +27,13 @@ const RESET: &str = concat!(
 );
 
 /// The user's terminal in raw mode; dropping it gives it back, however the program comes to that.
+///
+/// It is opened anew, because a write to it must not wait for a reader: `O_NONBLOCK` on standard output would
+/// be one on everybody's who has it from the same shell.
 pub(crate) struct RawTerminal {
+    input: pipe::Receiver,
+    output: pipe::Sender,
     before: Termios,
-    discard: bool,
 }
 
 /// Rows and columns.
@@ -44,88 +52,83 @@ impl RawTerminal {
             return Err(Problem::new(Exit::Usage, "standard input and output are not a terminal")
                 .hint(format!("mcp-restartctl logs -f {name} shows the output of an agent without one")));
         }
-        let cannot =
-            |error: rustix::io::Errno| Problem::caused(Exit::Failed, "cannot set the terminal", &error);
-        let before = termios::tcgetattr(io::stdin()).map_err(cannot)?;
+        let cannot = |error: io::Error| Problem::caused(Exit::Failed, "cannot use the terminal", &error);
+        let (input, output) = reopen().map_err(cannot)?;
+        let before = termios::tcgetattr(&output).map_err(|error| cannot(error.into()))?;
         let mut raw = before.clone();
         raw.make_raw();
-        termios::tcsetattr(io::stdin(), OptionalActions::Drain, &raw).map_err(cannot)?;
-        Ok(Self { before, discard: false })
+        termios::tcsetattr(&output, OptionalActions::Now, &raw).map_err(|error| cannot(error.into()))?;
+        Ok(Self { input, output, before })
     }
 
-    /// Gives up on output that is still on its way: nobody may be reading it.
-    pub(crate) fn discard_output(&mut self) {
-        self.discard = true;
-    }
-}
-
-impl Size {
-    /// The size of the terminal now.
-    pub(crate) fn now() -> Self {
-        match termios::tcgetwinsize(io::stdout()) {
+    /// Its size now.
+    pub(crate) fn size(&self) -> Size {
+        match termios::tcgetwinsize(&self.output) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {
                 Size { rows: size.ws_row, columns: size.ws_col }
             }
             _ => Size { rows: 24, columns: 80 },
         }
     }
+
+    /// What is typed next; an error when the terminal is gone.
+    pub(crate) async fn typed(&self) -> io::Result<Vec<u8>> {
+        let mut typed = vec![0; 4096];
+        loop {
+            self.input.readable().await?;
+            match self.input.try_read(&mut typed) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => {
+                    typed.truncate(length);
+                    return Ok(typed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Shows bytes as they are.
+    pub(crate) async fn show(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.output.writable().await?;
+            match self.output.try_write(bytes) {
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Undoes what a process that is gone did to the terminal.
+    pub(crate) async fn reset_modes(&self) -> io::Result<()> {
+        self.show(RESET.as_bytes()).await
+    }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         // None of this can fail in a way that leaves something else to do: the terminal may be gone.
-        if self.discard {
-            let _ = termios::tcflush(io::stdout(), QueueSelector::OFlush);
+        if rustix::io::write(&self.output, RESET.as_bytes()) == Err(Errno::AGAIN) {
+            // Nobody reads what is still on its way to the terminal: without that there is room.
+            let _ = termios::tcflush(&self.output, QueueSelector::OFlush);
+            let _ = rustix::io::write(&self.output, RESET.as_bytes());
         }
-        let _ = reset_modes();
-        let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
-        let _ = write_all(b"\r\n");
+        let _ = termios::tcsetattr(&self.output, OptionalActions::Now, &self.before);
+        let _ = rustix::io::write(&self.output, b"\r\n");
     }
 }
 
-/// Undoes what a process that is gone did to the terminal.
-pub(crate) fn reset_modes() -> io::Result<()> {
-    write_all(RESET.as_bytes())
-}
-
-/// Writes bytes to the terminal as they are, past the buffer that the standard library has for lines. Waits
-/// on a thread of its own, so that a terminal that nobody reads does not keep signals from being heard; in
-/// small pieces, so that little is left on its way when it is given up.
-pub(crate) async fn show(bytes: &[u8]) -> io::Result<()> {
-    const PIECE: usize = 1024;
-    for piece in bytes.chunks(PIECE) {
-        let piece = piece.to_vec();
-        tokio::task::spawn_blocking(move || write_all(&piece)).await??;
-    }
-    Ok(())
-}
-
-/// Writes to standard output past the lock and the buffer of the standard library: a thread that waits in
-/// there for a terminal that nobody reads would keep the reset from being written.
-fn write_all(mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(io::stdout(), bytes) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// What is typed, piece by piece, from a thread that ends with the program; the end of the channel is the
-/// end of the terminal.
-pub(crate) fn keys() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        let mut piece = [0; 4096];
-        let mut input = io::stdin().lock();
-        while let Ok(length @ 1..) = input.read(&mut piece) {
-            let typed = piece.get(..length).unwrap_or_default().to_vec();
-            if sender.blocking_send(typed).is_err() {
-                break;
-            }
-        }
-    });
-    receiver
+/// The terminal that standard output is, by its name, else the controlling terminal. To the runtime a
+/// terminal is what it calls a pipe: a file that one waits for.
+fn reopen() -> io::Result<(pipe::Receiver, pipe::Sender)> {
+    let open = |path: &Path| {
+        let mut options = pipe::OpenOptions::new();
+        options.unchecked(true);
+        Ok((options.open_receiver(path)?, options.open_sender(path)?))
+    };
+    let name = termios::ttyname(io::stdout(), Vec::new()).map_err(io::Error::from);
+    name.and_then(|name| open(Path::new(OsStr::from_bytes(name.as_bytes()))))
+        .or_else(|_| open(Path::new("/dev/tty")))
 }

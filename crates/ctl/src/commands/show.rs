@@ -123,7 +123,6 @@ mod tests {
     use super::*;
     use crate::testing::view;
     use mcp_restart_protocol::agent::AgentState;
-    use mcp_restart_protocol::agent::AgentView;
     use mcp_restart_protocol::answer::Note;
 
     const NOW: Timestamp = Timestamp(1_796_040_000_000);
