@@ -1,7 +1,7 @@
 //! Which config, which daemon, and who asks.
 
 use crate::arguments::Global;
-use crate::problem::{Exit, Problem};
+use crate::problem::{Exit, Problem, faults};
 use crate::screen::Screen;
 use crate::talk::Daemon;
 use mcp_restart_config::{Config, Environment, lookup};
@@ -107,8 +107,9 @@ impl Context {
             Err(error) => {
                 let state_dir = lookup::state_dir(None, None, &self.environment)?;
                 self.screen.warning(format_args!(
-                    "the config file cannot be used, so the daemon is looked for in {}\n{error}",
-                    state_dir.display()
+                    "the config file cannot be used, so the daemon is looked for in {}\n{}",
+                    state_dir.display(),
+                    faults(&error)
                 ));
                 Ok(Place::in_state_dir(state_dir, Some(file)))
             }

@@ -70,17 +70,17 @@ pub(crate) fn start(
         .create(state_dir)
         .map_err(|error| cannot("create the state dir", state_dir, error))?;
     let log_file = state_dir.join("mcp-restart.log");
-    let mut log = OpenOptions::new()
-        .read(true)
+    let errors = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
         .open(&log_file)
         .map_err(|error| cannot("open", &log_file, error))?;
+    // A file of its own: what the daemon writes must not move the place from which its words are read.
+    let mut log = File::open(&log_file).map_err(|error| cannot("read", &log_file, error))?;
     log.seek(SeekFrom::End(0)).map_err(|error| cannot("read", &log_file, error))?;
     let program = daemon_program();
     let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir.as_os_str()];
-    let errors = log.try_clone().map_err(|error| cannot("share", &log_file, error))?;
     let child =
         spawn(path, &program, &flags, inherit, errors).map_err(|error| cannot("start", &program, error))?;
     Ok(Starting { child, log, log_file })

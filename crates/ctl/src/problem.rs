@@ -1,6 +1,6 @@
 //! What can go wrong on the command line: a sentence, a remedy and an exit code.
 
-use mcp_restart_config::{LoadError, lookup::NoStateDir};
+use mcp_restart_config::{Fault, LoadError, lookup::NoStateDir};
 use mcp_restart_protocol::answer::{ErrorCode, Failure};
 use std::error::Error;
 use std::io;
@@ -102,6 +102,22 @@ pub(crate) fn exit_for(code: ErrorCode) -> Exit {
     }
 }
 
+/// What is wrong with a config file: one fault in a line, several in a line each below the file.
+pub(crate) fn faults(error: &LoadError) -> String {
+    let place = |fault: &Fault| match (fault.line, fault.column) {
+        (Some(line), Some(column)) => format!("{line}:{column}: "),
+        (Some(line), None) => format!("{line}: "),
+        (None, _) => String::new(),
+    };
+    match error.faults.as_slice() {
+        [_] => error.to_string(),
+        faults => {
+            let lines: Vec<_> = faults.iter().map(|fault| format!("\n  {}{fault}", place(fault))).collect();
+            format!("{} has {} faults{}", error.file.display(), faults.len(), lines.concat())
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
@@ -116,7 +132,8 @@ impl From<Failure> for Problem {
 
 impl From<LoadError> for Problem {
     fn from(error: LoadError) -> Self {
-        Self::new(Exit::ConfigInvalid, error.to_string())
+        Self::new(Exit::ConfigInvalid, faults(&error))
+            .hint("mcp-restartctl config schema describes every field")
     }
 }
 

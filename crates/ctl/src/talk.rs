@@ -148,9 +148,9 @@ pub(crate) fn unexpected(answer: &Answer) -> Problem {
 pub(crate) fn unknown_agent(name: &str, names: &[String]) -> Problem {
     let hint = match names {
         [] => "there is none; mcp-restartctl add NAME -- COMMAND adds one".to_owned(),
-        names => format!("there is {}", names.join(", ")),
+        names => format!("the agents are: {}", names.join(", ")),
     };
-    Problem::new(Exit::UnknownAgent, format!("there is no agent {name}")).hint(hint)
+    Problem::new(Exit::UnknownAgent, format!("there is no agent {name:?}")).hint(hint)
 }
 
 /// What a daemon of any version tells about itself.

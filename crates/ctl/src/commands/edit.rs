@@ -66,7 +66,7 @@ fn problem(context: &Context, error: EditError) -> Problem {
         EditError::UnknownAgent { name, suggestion } => {
             let unknown = unknown_agent(&name, &agent_names(context));
             match suggestion {
-                Some(meant) => Problem::new(Exit::UnknownAgent, format!("there is no agent {name}"))
+                Some(meant) => Problem::new(Exit::UnknownAgent, format!("there is no agent {name:?}"))
                     .hint(format!("did you mean {meant}?")),
                 None => unknown,
             }

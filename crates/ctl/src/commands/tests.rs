@@ -185,7 +185,7 @@ fn an_agent_without_a_terminal_cannot_be_attached_to_and_the_remedy_is_named() {
     let (exit, _, errors) = world.run(&["attach", "nobody"]);
     assert_eq!(
         (exit, errors.as_str()),
-        (Exit::UnknownAgent, "error: there is no agent nobody\nhint: there is a\n")
+        (Exit::UnknownAgent, "error: there is no agent \"nobody\"\nhint: the agents are: a\n")
     );
 }
 

@@ -18,7 +18,7 @@ pub(crate) use agent::agent;
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use crate::screen::{Screen, Style};
-use serde_json::json;
+use serde::Serialize;
 use stage::Stage;
 use std::time::Duration;
 use story::{Line, Story};
@@ -26,6 +26,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the whole demo may take, its end aside.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// How the play came to its end.
+enum End {
+    Played,
+    Interrupted,
+    Failed(Problem),
+}
+
+/// The whole demo as JSON.
+#[derive(Serialize)]
+struct Told<'a> {
+    ok: bool,
+    missing: Option<&'static str>,
+    timeline: &'a [Line],
+}
 
 /// Shows an agent that restarts itself; exits 0 only if all of it happened.
 pub(crate) async fn demo(context: &Context) -> Result<Exit, Problem> {
@@ -36,22 +51,32 @@ pub(crate) async fn demo(context: &Context) -> Result<Exit, Problem> {
     screen.done(screen.paint(Style::Bold, "An agent restarts itself over MCP\n"))?;
     let mut story = Story::begin();
     let mut stage = Stage::set()?;
-    let played = tokio::select! {
-        played = tokio::time::timeout(LIMIT, stage.play(&mut story, |line| tell(screen, line))) => {
-            played.unwrap_or_else(|_| Err(Problem::new(Exit::TimedOut, "it took longer than 20 s")))
-        }
-        _ = interrupted.recv() => Err(Problem::new(Exit::Failed, "interrupted")),
-        _ = terminated.recv() => Err(Problem::new(Exit::Failed, "terminated")),
-        _ = hung_up.recv() => Err(Problem::new(Exit::Failed, "the terminal is gone")),
+    let end = tokio::select! {
+        played = tokio::time::timeout(LIMIT, stage.play(&mut story, |line| tell(screen, line))) => match played {
+            Ok(Ok(())) => End::Played,
+            Ok(Err(problem)) => End::Failed(problem),
+            Err(_) => End::Failed(Problem::new(Exit::TimedOut, "it took longer than 20 s")),
+        },
+        _ = interrupted.recv() => End::Interrupted,
+        _ = terminated.recv() => End::Interrupted,
+        _ = hung_up.recv() => End::Interrupted,
     };
-    let tails = if played.is_err() { stage.log_tails() } else { String::new() };
-    let cleared = stage.clear_away().await;
-    let failed = played.err().or(cleared.as_ref().err().cloned());
-    if cleared.is_ok() {
-        let line = story.cleared_away();
-        tell(screen, &line)?;
+    let tails = if matches!(end, End::Failed(_)) { stage.log_tails() } else { String::new() };
+    match stage.clear_away().await {
+        Ok(()) => tell(screen, &story.cleared_away())?,
+        Err(problem) => {
+            return Err(problem.hint("look for what is left of mcp-restart-demo-… in the temporary folder"));
+        }
     }
-    conclude(context, &story, failed, &tails)
+    let failed = match end {
+        End::Played => None,
+        End::Interrupted => return Err(Problem::new(Exit::Failed, "interrupted; nothing is left behind")),
+        End::Failed(Problem::ReaderGone) => return Err(Problem::ReaderGone),
+        End::Failed(Problem::Told { exit, message, hint }) => {
+            Some((exit, format!("{message}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default())))
+        }
+    };
+    conclude(screen, &story, failed, &tails)
 }
 
 fn tell(screen: &Screen, line: &Line) -> Result<(), Problem> {
@@ -66,34 +91,27 @@ fn tell(screen: &Screen, line: &Line) -> Result<(), Problem> {
     ))
 }
 
-fn conclude(context: &Context, story: &Story, failed: Option<Problem>, tails: &str) -> Result<Exit, Problem> {
-    let screen = &context.screen;
+fn conclude(
+    screen: &Screen,
+    story: &Story,
+    failed: Option<(Exit, String)>,
+    tails: &str,
+) -> Result<Exit, Problem> {
     let missing = story.missing();
-    let happened = failed.is_none() && missing.is_none();
     if screen.json {
-        screen.value(&json!({
-            "ok": happened,
-            "timeline": story.lines(),
-            "missing": missing.map(story::Step::what),
-        }))?;
+        screen.value(&Told {
+            ok: failed.is_none() && missing.is_none(),
+            missing: missing.map(story::Step::what),
+            timeline: story.lines(),
+        })?;
     }
-    match (failed, missing) {
-        (None, None) => {
-            let verdict = "The same agent: a new process, a changed config, and the note arrived.";
-            screen.done(format_args!("\n{} {verdict}", screen.paint(Style::Green, "✓")))?;
-            Ok(Exit::Done)
-        }
-        (failed, missing) => {
-            let step = missing.map_or("everything happened, but", story::Step::what);
-            let (exit, why) = match failed {
-                Some(Problem::Told { exit, message, hint }) => {
-                    (exit, [Some(message), hint].into_iter().flatten().collect::<Vec<_>>().join("; "))
-                }
-                Some(Problem::ReaderGone) => return Err(Problem::ReaderGone),
-                None => (Exit::Failed, "it did not happen".to_owned()),
-            };
-            Err(Problem::new(exit, format!("the demo failed at “{step}”: {why}{tails}"))
-                .hint("please report this with the lines above"))
-        }
+    if failed.is_none() && missing.is_none() {
+        let verdict = "The same agent: a new process, a changed config, and the note arrived.";
+        screen.done(format_args!("\n{} {verdict}", screen.paint(Style::Green, "✓")))?;
+        return Ok(Exit::Done);
     }
+    let step = missing.map_or("the end", story::Step::what);
+    let (exit, why) = failed.unwrap_or((Exit::Failed, "it did not happen".to_owned()));
+    Err(Problem::new(exit, format!("the demo failed at “{step}”: {why}{tails}"))
+        .hint("this is a fault of mcp-restart or of its installation: please report it with the lines above"))
 }
