@@ -271,7 +271,8 @@ async fn heard(link: &mut Option<Link>) -> Option<FromShim> {
     }
 }
 
-async fn until(deadline: Option<Instant>) {
+/// Waits for a moment that may never come.
+pub(super) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

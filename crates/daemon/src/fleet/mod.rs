@@ -170,8 +170,6 @@ enum Message {
     Hurry,
     /// From an agent task.
     Report(agent::Report),
-    /// The time that autostart waits for an endpoint is over.
-    AutostartAnyway,
 }
 
 /// Adopts the shims that live and starts the fleet task.

@@ -1,7 +1,7 @@
 //! The fleet task: takes requests, decides who may do what with which config, and publishes the views.
 
 use super::adopt;
-use super::agent::{Order, Report};
+use super::agent::{Order, Report, until};
 use super::answers;
 use super::config_watch::ConfigWatch;
 use super::members::{Member, Members};
@@ -9,7 +9,7 @@ use super::repetition::ReplayKey;
 use super::requests::stop_plan;
 use super::store::Store;
 use super::{FleetSetup, FleetStatus, Message, Reply};
-use mcp_restart_config::Agent;
+use mcp_restart_config::{Agent, lookup};
 use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::answer::{AgentAnswer, Event, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long agents with `autostart` wait for an endpoint.
@@ -44,7 +44,6 @@ pub(super) struct FleetTask {
     pub(super) is_closing: bool,
     /// Exits that may be acknowledged as soon as the state is stored.
     to_acknowledge: Vec<String>,
-    messages: mpsc::UnboundedSender<Message>,
 }
 
 /// A request that an agent task works on.
@@ -72,8 +71,10 @@ impl FleetTask {
     pub(super) async fn new(setup: FleetSetup, messages: mpsc::UnboundedSender<Message>) -> Self {
         let FleetSetup { config, environment, state_dir, socket, children } = setup;
         let (mut store, autostart) = Store::open(&state_dir, &mcp_restart_process::boot_id());
+        // Also an agent that is started before the endpoint listens is told where it will.
+        let url = (config.port != 0).then(|| lookup::bridge_url(config.host, config.port));
         let config = ConfigWatch::new(config, environment);
-        let mut members = Members::new(state_dir.clone(), children, messages.clone());
+        let mut members = Members::new(state_dir.clone(), children, messages);
         adopt::adopt(&mut members, &mut store).await;
         let mut task = Self {
             config,
@@ -82,7 +83,7 @@ impl FleetTask {
             state_dir,
             socket,
             inherited: std::env::vars_os().collect(),
-            url: None,
+            url,
             autostart,
             next_ticket: 0,
             pending: HashMap::new(),
@@ -91,7 +92,6 @@ impl FleetTask {
             closing: None,
             is_closing: false,
             to_acknowledge: Vec::new(),
-            messages,
         };
         task.enlist();
         task.store.save();
@@ -99,15 +99,18 @@ impl FleetTask {
     }
 
     pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
-        if self.autostart && self.config.entries().iter().any(|entry| entry.agent.autostart) {
-            let messages = self.messages.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(ENDPOINT_LIMIT).await;
-                let _ = messages.send(Message::AutostartAnyway);
-            });
-        }
-        while let Some(message) = inbox.recv().await {
-            self.handle(message);
+        let mut give_up = Some(Instant::now() + ENDPOINT_LIMIT);
+        loop {
+            if !self.autostart || !self.config.entries().iter().any(|entry| entry.agent.autostart) {
+                give_up = None;
+            }
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(message) => self.handle(message),
+                    None => return,
+                },
+                () = until(give_up) => self.autostart(),
+            }
             while let Ok(message) = inbox.try_recv() {
                 self.handle(message);
             }
@@ -162,7 +165,6 @@ impl FleetTask {
                 self.url = Some(url);
                 self.autostart();
             }
-            Message::AutostartAnyway => self.autostart(),
             Message::ShutDown { path, reply } => self.shut_down(path, reply),
             Message::Hurry => self.members.order_all(|| Order::Event(MachineEvent::Hurry)),
             Message::Report(report) => self.report(report),
