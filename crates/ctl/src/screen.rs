@@ -98,9 +98,7 @@ impl Screen {
     /// One line of what was asked for.
     pub(crate) fn line(&self, text: impl Display) -> Result<(), Problem> {
         self.clear_progress();
-        let mut writer = self.output.writer.borrow_mut();
-        writeln!(writer, "{text}")?;
-        Ok(writer.flush()?)
+        self.bytes(format!("{text}\n").as_bytes())
     }
 
     /// Bytes of what was asked for, as they are.

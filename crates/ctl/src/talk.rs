@@ -9,19 +9,21 @@ use mcp_restart_protocol::answer::{
 };
 use mcp_restart_protocol::client::{self, ClientError};
 use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
-use mcp_restart_protocol::hello::Verb;
+use mcp_restart_protocol::hello::{HELLO_LEN, Hello, PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_util::codec::Framed;
 
-/// A connection to the daemon.
+/// A connection to the daemon. The hello leaves with the first request, so that they cost one round trip.
 pub(crate) struct Daemon {
     frames: Framed<UnixStream, Frames<ServerFrame, ClientFrame>>,
+    socket: PathBuf,
+    greeted: bool,
     credential: Credential,
     next_id: u64,
 }
@@ -51,16 +53,37 @@ macro_rules! expect {
 impl Daemon {
     /// Connects to the daemon at this place.
     pub(crate) async fn connect(place: &Place, credential: Credential) -> Result<Self, Problem> {
-        let frames = client::connect(&place.socket).await.map_err(|error| problem(&error, &place.socket))?;
-        Ok(Self { frames, credential, next_id: 0 })
+        let socket = place.socket.clone();
+        let stream = UnixStream::connect(&socket).await;
+        let stream = stream.map_err(|error| problem(&ClientError::Unreachable(error), &socket))?;
+        let frames = Framed::new(stream, Frames::default());
+        Ok(Self { frames, socket, greeted: false, credential, next_id: 0 })
     }
 
     /// Sends a request and gives its number.
     pub(crate) async fn send(&mut self, request: Request) -> Result<u64, Problem> {
         self.next_id += 1;
         let frame = ClientFrame { id: self.next_id, credential: self.credential.clone(), request };
-        self.frames.send(frame).await.map_err(broken)?;
+        if !self.greeted {
+            self.frames.write_buffer_mut().extend_from_slice(&Hello::ours(Verb::Talk).to_bytes());
+        }
+        let sent = self.frames.send(frame).await;
+        if !self.greeted {
+            self.read_hello().await.map_err(|error| problem(&error, &self.socket))?;
+            self.greeted = true;
+        }
+        sent.map_err(broken)?;
         Ok(self.next_id)
+    }
+
+    async fn read_hello(&mut self) -> Result<(), ClientError> {
+        let mut bytes = [0; HELLO_LEN];
+        self.frames.get_mut().read_exact(&mut bytes).await.map_err(|_| ClientError::Closed)?;
+        let hello = Hello::from_bytes(&bytes).map_err(ClientError::Hello)?;
+        if hello.protocol == PROTOCOL {
+            return Ok(());
+        }
+        Err(ClientError::Mismatch { daemon_version: hello.version, daemon_protocol: hello.protocol })
     }
 
     /// The next message to any request.
