@@ -100,8 +100,10 @@ async fn run(setup: Setup) -> io::Result<()> {
     let (link, daemon) = Link::new(socket, listener.try_clone()?, url, patience, &up_command);
     let endpoint = Arc::new(Endpoint::new(bound, daemon));
     let listener = TcpListener::from_std(listener)?;
+    // A task of its own: waking the runtime's outermost future costs a system call.
+    let link = tokio::spawn(link.keep());
     tokio::select! {
-        () = link.keep() => tracing::warn!("ending: there is no daemon"),
+        _ = link => tracing::warn!("ending: there is no daemon"),
         () = serve::serve(listener, endpoint, stop) => tracing::info!("ended"),
     }
     Ok(())
