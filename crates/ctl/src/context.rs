@@ -144,7 +144,7 @@ impl Context {
             Some(agent) => Err(Problem::new(
                 Exit::NotAllowed,
                 format!(
-                    "`{command}` is refused inside {agent}: it is not for agents to start or end the daemon"
+                    "`{command}` is refused inside agent {agent}: it is not for agents to start or end the daemon"
                 ),
             )
             .hint("run it in a terminal of your own")),
