@@ -195,7 +195,7 @@ impl Agent {
     /// Some children have ended. Returns what the daemon is to be told now.
     pub(crate) fn children_ended(&mut self) -> Vec<FromShim> {
         let mut reports = self.settle();
-        match &self.phase {
+        match &mut self.phase {
             Phase::Running if self.leader_exit.is_some() => {
                 self.by_itself = true;
                 self.path = RestartPath::ExitSweep;
@@ -203,7 +203,7 @@ impl Agent {
                 reports.extend(self.begin(SWEEP_GRACE));
             }
             Phase::Ending(ending) => {
-                let order = ending.child_ended(self.leader_exit.is_none());
+                let order = ending.child_ended(Instant::now(), self.leader_exit.is_none());
                 reports.extend(self.obey(order));
             }
             Phase::Running | Phase::Ended => {}

@@ -3,10 +3,11 @@
 //! ```text
 //!   begin, grace > 0          kill_at                    give_up_at
 //!  ──────────────────► asked ─────────► killing ──────────────────► given up
-//!   (graceful signal)                    ▲   │ (SIGKILL, again and    │ (what is left is named;
-//!  ──────────────────────────────────────┘   │  again for new forks)  │  waited for all the same)
-//!   begin, grace 0                       ▲   ▼                        │
-//!                                        └──────── a new Stop ◄───────┘
+//!   (graceful signal)  (newcomers        ▲   (SIGKILL, again and      │ (what is left is named;
+//!                      when the leader   │    again for new forks)    │  waited for all the same)
+//!                      has gone)         │                            │
+//!  ──────────────────────────────────────┴───────── a new Stop ◄──────┘
+//!   begin, grace 0
 //!  from each of them: the tree is empty ──► over
 //! ```
 
@@ -14,19 +15,26 @@ use std::time::{Duration, Instant};
 
 /// After SIGKILL for so long, then what is left is named.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between the first two waves of SIGKILL; each pause is twice the last.
+/// Between two looks at who is left, each pause twice the last: when something goes on by itself there.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How far the end of a tree has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The graceful signal was sent.
-    Asked { kill_at: Instant },
-    /// SIGKILL was sent; what forked meanwhile gets it with the next wave.
-    Killing { give_up_at: Instant, again_at: Instant, pause: Duration },
+    /// The graceful signal was sent. Once the leader has gone there are looks for newcomers: a shell's
+    /// child forgets the signal between its fork and its exec.
+    Asked { kill_at: Instant, looks: Option<Looks> },
+    /// SIGKILL was sent; what forked meanwhile gets it with the next look.
+    Killing { give_up_at: Instant, looks: Looks },
     /// It was said what is left.
     GivenUp,
+}
+
+/// When to look again at who is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Looks {
+    next_at: Instant,
+    pause: Duration,
 }
 
 /// What is to be done now.
@@ -47,9 +55,9 @@ impl Ending {
     pub(crate) fn begin(now: Instant, grace: Duration) -> (Self, Order) {
         match now.checked_add(grace) {
             _ if grace.is_zero() => (Self::killing(now), Order::Kill),
-            Some(kill_at) => (Self::Asked { kill_at }, Order::Ask),
-            // A grace period beyond what the clock can count: as long as it can.
-            None => (Self::Asked { kill_at: now + Duration::from_secs(u32::MAX.into()) }, Order::Ask),
+            Some(kill_at) => (Self::Asked { kill_at, looks: None }, Order::Ask),
+            // A grace period beyond what the clock can count: longer than anybody waits.
+            None => Self::begin(now, Duration::from_secs(u32::MAX.into())),
         }
     }
 
@@ -57,7 +65,7 @@ impl Ending {
     /// again.
     pub(crate) fn stop(&mut self, now: Instant, grace: Duration) -> Option<Order> {
         match self {
-            Self::Asked { kill_at } => {
+            Self::Asked { kill_at, .. } => {
                 *kill_at = now.checked_add(grace).map_or(*kill_at, |sooner| sooner.min(*kill_at));
                 self.due(now)
             }
@@ -72,28 +80,28 @@ impl Ending {
     /// What has become due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Order> {
         match self {
-            Self::Asked { kill_at } if *kill_at <= now => {
+            Self::Asked { kill_at, .. } if *kill_at <= now => {
                 *self = Self::killing(now);
                 Some(Order::Kill)
             }
+            Self::Asked { looks, .. } => looks.as_mut()?.due(now).then_some(Order::AskNewcomers),
             Self::Killing { give_up_at, .. } if *give_up_at <= now => {
                 *self = Self::GivenUp;
                 Some(Order::GiveUp)
             }
-            Self::Killing { again_at, pause, .. } if *again_at <= now => {
-                *again_at = now + *pause;
-                *pause = (*pause * 2).min(LONGEST_PAUSE);
-                Some(Order::Kill)
-            }
-            Self::Asked { .. } | Self::Killing { .. } | Self::GivenUp => None,
+            Self::Killing { looks, .. } => looks.due(now).then_some(Order::Kill),
+            Self::GivenUp => None,
         }
     }
 
     /// A child ended, others live, and so may some that were forked since the last signals.
-    pub(crate) fn child_ended(&self, leader_lives: bool) -> Option<Order> {
+    pub(crate) fn child_ended(&mut self, now: Instant, leader_lives: bool) -> Option<Order> {
         match self {
             // A leader that is still at it may need its helpers to clean up. Without it they are orphans.
-            Self::Asked { .. } if !leader_lives => Some(Order::AskNewcomers),
+            Self::Asked { looks, .. } if !leader_lives => {
+                looks.get_or_insert(Looks::from(now));
+                Some(Order::AskNewcomers)
+            }
             Self::GivenUp => Some(Order::Kill),
             Self::Asked { .. } | Self::Killing { .. } => None,
         }
@@ -102,14 +110,29 @@ impl Ending {
     /// When something becomes due, if nothing happens before.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
         match *self {
-            Self::Asked { kill_at } => Some(kill_at),
-            Self::Killing { give_up_at, again_at, .. } => Some(give_up_at.min(again_at)),
+            Self::Asked { kill_at, looks } => Some(looks.map_or(kill_at, |looks| looks.next_at.min(kill_at))),
+            Self::Killing { give_up_at, looks } => Some(looks.next_at.min(give_up_at)),
             Self::GivenUp => None,
         }
     }
 
     fn killing(now: Instant) -> Self {
-        Self::Killing { give_up_at: now + PATIENCE, again_at: now + FIRST_PAUSE, pause: FIRST_PAUSE * 2 }
+        Self::Killing { give_up_at: now + PATIENCE, looks: Looks::from(now) }
+    }
+}
+
+impl Looks {
+    fn from(now: Instant) -> Self {
+        Self { next_at: now + FIRST_PAUSE, pause: FIRST_PAUSE * 2 }
+    }
+
+    fn due(&mut self, now: Instant) -> bool {
+        let due = self.next_at <= now;
+        if due {
+            self.next_at = now + self.pause;
+            self.pause = self.pause.saturating_mul(2);
+        }
+        due
     }
 }
 
@@ -169,18 +192,32 @@ mod tests {
 
     #[test]
     fn who_is_forked_while_the_leader_obeys_is_asked_when_it_has_gone() {
-        let ending = asked(Instant::now());
-        assert_eq!(ending.child_ended(true), None);
-        assert_eq!(ending.child_ended(false), Some(Order::AskNewcomers));
+        let now = Instant::now();
+        let mut ending = asked(now);
+        assert_eq!(ending.child_ended(now, true), None);
+        assert_eq!(ending.wake_at(), Some(now + GRACE));
+        assert_eq!(ending.child_ended(now, false), Some(Order::AskNewcomers));
+        let mut looks = 0;
+        loop {
+            let next = ending.wake_at().unwrap();
+            match ending.due(next).unwrap() {
+                Order::AskNewcomers => looks += 1,
+                order => {
+                    assert_eq!((order, next), (Order::Kill, now + GRACE));
+                    break;
+                }
+            }
+        }
+        assert!((5..30).contains(&looks), "{looks}");
     }
 
     #[test]
     fn a_stop_after_giving_up_tries_again() {
         let now = Instant::now();
         let mut ending = Ending::GivenUp;
-        assert_eq!(ending.child_ended(false), Some(Order::Kill));
+        assert_eq!(ending.child_ended(now, false), Some(Order::Kill));
         assert_eq!(ending.stop(now, GRACE), Some(Order::Kill));
-        assert_eq!(ending.child_ended(false), None);
+        assert_eq!(ending.child_ended(now, false), None);
         assert!(ending.wake_at().is_some());
     }
 

@@ -241,6 +241,7 @@ impl Shim {
             let stream = match served.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => {
                     self.deaf_until = Some(Instant::now() + ACCEPT_PAUSE);
                     return;

@@ -4,7 +4,7 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::tree::{Delivery, Process, Tree, signal, signal_group};
 use mcp_restart_process::{LockFile, Signal};
 use mcp_restart_protocol::shim::{KeepChildren, Leftover};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 /// Who forks while it is being killed is chased so often before the others get a turn.
@@ -19,8 +19,9 @@ pub(crate) struct Sweep {
     leader: u32,
     /// Set when the agent has ended by itself.
     keep: Option<KeepChildren>,
-    /// Who got the graceful signal.
-    asked: HashSet<Key>,
+    /// Who got the graceful signal, and the command that it ran then: a shell's child that is asked
+    /// between its fork and its exec forgets it.
+    asked: HashMap<Key, String>,
     /// Who got SIGKILL.
     killed: HashSet<Key>,
     /// Whom this user may not signal.
@@ -38,7 +39,7 @@ impl Sweep {
             daemon_lock,
             leader,
             keep: None,
-            asked: HashSet::new(),
+            asked: HashMap::new(),
             killed: HashSet::new(),
             foreign: HashSet::new(),
             spares: false,
@@ -70,15 +71,16 @@ impl Sweep {
         }
     }
 
-    /// Sends the graceful signal to those who did not get it: who was forked meanwhile.
+    /// Sends the graceful signal to those who did not get it: who was forked meanwhile, or has become
+    /// another program since.
     pub(crate) fn ask_newcomers(&mut self, path: RestartPath, graceful: Signal) {
         for _ in 0..CHASES {
             let mut news = false;
             for member in &self.walk().members {
-                let known = self.asked.contains(&key(member)) || self.foreign.contains(&key(member));
-                if !known && self.send(path, member, graceful) {
+                let asked = self.asked.get(&key(member)) == Some(&member.command);
+                if !asked && !self.foreign.contains(&key(member)) && self.send(path, member, graceful) {
                     self.send(path, member, Signal::CONTINUE);
-                    self.asked.insert(key(member));
+                    self.asked.insert(key(member), member.command.clone());
                     news = true;
                 }
             }
@@ -143,7 +145,7 @@ impl Sweep {
 
     /// How many descendants had to be killed; of an agent that ended by itself, how many were left.
     pub(crate) fn leftovers(&self, by_itself: bool) -> u32 {
-        let asked = by_itself.then_some(&self.asked);
+        let asked = by_itself.then(|| self.asked.keys());
         let descendants: HashSet<&Key> = self
             .killed
             .iter()
@@ -157,8 +159,11 @@ impl Sweep {
     fn note_group(&mut self, tree: &Tree) {
         for member in tree.members.iter().filter(|member| member.group == self.leader && !member.is_zombie())
         {
-            let reached = if member.is_out_of_reach() { &mut self.foreign } else { &mut self.asked };
-            reached.insert(key(member));
+            if member.is_out_of_reach() {
+                self.foreign.insert(key(member));
+            } else {
+                self.asked.insert(key(member), member.command.clone());
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use mcp_restart_protocol::shim::{
 };
 use mcp_restart_shim::{RunFiles, ShimArgs};
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, PipeReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, PipeReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -199,7 +199,9 @@ impl Talk {
                 Ok(0) => return None,
                 Ok(read) => self.inbox.extend_from_slice(&buffer[..read]),
                 // The shim closed it with something of ours unread.
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                // A read with a time limit is not taken up again after the process was frozen.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("nothing came: {error}"),
             }
         }

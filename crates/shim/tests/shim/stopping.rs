@@ -57,8 +57,7 @@ fn an_agent_that_does_not_obey_is_killed_after_its_grace_period_and_not_before()
 #[test]
 fn without_a_grace_period_nobody_is_asked() {
     let house = House::new();
-    let mut running =
-        house.start_ready("trap 'exit 7' TERM; echo ready; while :; do sleep 1000 & wait; done");
+    let mut running = house.start_ready("trap 'exit 7' TERM; sleep 1000 & echo ready; wait");
     let exit = running.stop(Duration::ZERO);
     assert_eq!((exit.code, exit.signal), (None, Some(Signal::KILL.number())));
     assert_eq!((exit.forced, exit.leftovers), (true, 1));
