@@ -10,6 +10,12 @@
 
 mod support;
 
+mod daemon;
+mod demo;
+mod inheritance;
 mod lifecycle;
+mod logs;
+mod mcp;
 mod self_restart;
+mod terminal;
 mod tidy;

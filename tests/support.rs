@@ -4,12 +4,14 @@ use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::ServerBody;
 use mcp_restart_protocol::client::Client;
 use mcp_restart_protocol::request::{Credential, Request};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -110,19 +112,22 @@ impl Stack {
 
     /// A named pipe in the folder of the stack, by which agents tell the test what they have come to.
     pub(crate) fn mailbox(&self, name: &str) -> Mailbox {
+        Mailbox { lines: lines_of(self.pipe(name)) }
+    }
+
+    /// A named pipe in the folder of the stack, from which agents read what the test writes.
+    pub(crate) fn pipe(&self, name: &str) -> fs::File {
         let path = self.path().join(name);
         assert!(bare_command("mkfifo").arg(&path).status().unwrap().success());
-        // Open for writing too, so that it does not end with its first writer.
-        let pipe = fs::File::options().read(true).write(true).open(path).unwrap();
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines() {
-                if line.is_ok_and(|line| sender.send(line).is_err()) {
-                    break;
-                }
-            }
-        });
-        Mailbox { lines }
+        // Open both ways, so that it neither blocks nor ends with who is at its other end.
+        fs::File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    /// Kills the daemon and waits until it is gone; its agents run on.
+    pub(crate) fn kill_daemon(&self) {
+        let pid = self.daemon_pid();
+        signal(pid, Signal::KILL);
+        wait_until_gone(pid);
     }
 
     pub(crate) fn daemon_pid(&self) -> u32 {
@@ -171,23 +176,64 @@ impl Mailbox {
     }
 }
 
+/// A daemon in the foreground, as a service manager runs it.
+pub(crate) struct Daemon {
+    program: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Daemon {
+    /// The daemon of a stack. It may not serve yet.
+    pub(crate) fn of(stack: &Stack) -> Self {
+        Self::started(stack.command(env!("CARGO_BIN_EXE_mcp-restartd")))
+    }
+
+    /// The daemon that a command becomes.
+    pub(crate) fn started(mut command: Command) -> Self {
+        let mut program = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(program.stderr.take().unwrap());
+        Self { program, lines }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.id()
+    }
+
+    /// Waits until it says these words; none when it ends without.
+    pub(crate) fn line(&self, words: &str) -> Option<String> {
+        loop {
+            match self.lines.recv_timeout(LIMIT) {
+                Ok(line) if line.contains(words) => return Some(line),
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("nobody says {words:?}"),
+            }
+        }
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn end(mut self) -> ExitStatus {
+        wait_until_gone(self.pid());
+        self.program.wait().unwrap()
+    }
+}
+
 impl Drop for Stack {
     fn drop(&mut self) {
         if self.state_dir().join("mcp-restartd.sock").exists() {
             let run = self.ctl(&["down"]);
-            if run.code != 0 && run.code != 3 && !std::thread::panicking() {
-                panic!("down: {run:?}");
-            }
+            assert!(run.code == 0 || std::thread::panicking(), "down: {run:?}");
         }
     }
 }
 
 impl Run {
     pub(crate) fn of(output: Output) -> Self {
+        let Output { status, stdout, stderr } = output;
         Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            code: status.code().unwrap_or(-1),
+            stdout: String::from_utf8(stdout).unwrap(),
+            stderr: String::from_utf8(stderr).unwrap(),
         }
     }
 
@@ -259,6 +305,40 @@ pub(crate) fn marked(assignment: &str) -> Vec<u32> {
     let pids =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(has).collect()
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    kill_process(pid_of(pid), signal).unwrap();
+}
+
+/// Waits until a process has ended.
+pub(crate) fn wait_until_gone(pid: u32) {
+    let Ok(process) = pidfd_open(pid_of(pid), PidfdFlags::empty()) else { return };
+    let limit = LIMIT.try_into().unwrap();
+    let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap();
+    assert_eq!(ended, 1, "process {pid} does not end");
+}
+
+fn pid_of(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
+/// The lines that come from there.
+pub(crate) fn lines_of(source: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(source).lines().map_while(Result::ok);
+        // It ends too when nobody wants to know any more.
+        lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
+    });
+    lines
+}
+
+/// The parent of a process.
+pub(crate) fn parent_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    status.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
 /// Whether a process lives; a zombie does not.
