@@ -54,7 +54,12 @@ impl Context {
 
     /// The config file that commands read and edit.
     pub(crate) fn config_file(&self) -> PathBuf {
-        lookup::config_file(self.flags.config.as_deref(), &self.environment)
+        self.config_file_in(&self.environment)
+    }
+
+    /// The config file that they would read in another environment.
+    pub(crate) fn config_file_in(&self, environment: &Environment) -> PathBuf {
+        lookup::config_file(self.flags.config.as_deref(), environment)
     }
 
     /// The config file that `init` writes: a new one is no matter of the supervisor around.

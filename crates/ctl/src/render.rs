@@ -87,7 +87,11 @@ pub(crate) fn how_it_ended(exit: &LastExit) -> String {
         (None, Some(signal)) => format!("ended by {signal}"),
         (None, None) => "ended unseen".to_owned(),
     };
-    let forced = if exit.forced { ", after SIGKILL" } else { "" };
+    let forced = match exit.signal.as_deref() {
+        _ if !exit.forced => "",
+        Some("SIGKILL") => " after the grace period",
+        _ => ", SIGKILL was needed",
+    };
     let leftovers = match exit.leftovers {
         0 => String::new(),
         1 => ", 1 process of its tree killed".to_owned(),

@@ -30,28 +30,22 @@ use session::{Ended, User};
 use std::path::Path;
 use std::time::Duration;
 
+/// How long the failure of a start may take after its process is gone.
+const SOON: Duration = Duration::from_secs(1);
+
 /// Connects this terminal to the terminal of an agent.
 pub(crate) async fn attach(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
     let place = context.place()?;
-    let mut daemon = context.daemon_at(&place).await?;
-    let terminal = terminal_of(&mut daemon, &arguments.name).await?;
-    drop(daemon);
-    match stay(context, &place, &arguments, terminal).await? {
-        Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
-        Parting::Signal => Ok(Exit::Failed),
-        Parting::Agent { text, exit } => context.screen.done(text).map(|()| exit),
-    }
+    let parting = attach_now(context, &place, &arguments).await?;
+    part(context, parting)
 }
 
 /// Starts the daemon and the agent if need be, and attaches.
 pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
-    let (started, _) = bring_up(context, "mcp-restartctl run").await?;
-    if started {
-        context.screen.detail("the daemon was started");
-    }
     let name = &arguments.name;
     let place = context.place()?;
-    let mut starting = context.lifecycle_daemon().await?;
+    bring_up(context, &place, "mcp-restartctl run").await?;
+    let mut starting = context.daemon_at(&place).await?;
     let path = RestartPath::CtlStart.id().to_owned();
     starting.send(Request::Start { path, name: name.clone(), wait: true }).await?;
     let mut daemon = context.daemon_at(&place).await?;
@@ -59,23 +53,14 @@ pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Pr
         answer = start_answer(&mut starting) => { answer?; true }
         running = until_running(&mut daemon, name) => { running?; false }
     };
-    let mut daemon = context.daemon_at(&place).await?;
-    let terminal = terminal_of(&mut daemon, name).await?;
-    drop(daemon);
-    match stay(context, &place, &arguments, terminal).await? {
-        Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
-        Parting::Signal => Ok(Exit::Failed),
-        Parting::Agent { text, exit } => {
-            if !answered {
-                // A start that failed says more than the bare end of the process.
-                const SOON: Duration = Duration::from_secs(1);
-                if let Ok(answer) = tokio::time::timeout(SOON, start_answer(&mut starting)).await {
-                    answer?;
-                }
-            }
-            context.screen.done(text).map(|()| exit)
+    let parting = attach_now(context, &place, &arguments).await;
+    if !answered && !matches!(parting, Ok(Parting::User(_) | Parting::Signal)) {
+        // A start that failed says more than the end of the process that it led to.
+        if let Ok(answer) = tokio::time::timeout(SOON, start_answer(&mut starting)).await {
+            answer?;
         }
     }
+    part(context, parting?)
 }
 
 /// Why the terminal was given back.
@@ -94,6 +79,21 @@ enum Next {
     Wait,
     Attach,
     End { text: String, exit: Exit },
+}
+
+fn part(context: &Context, parting: Parting) -> Result<Exit, Problem> {
+    match parting {
+        Parting::User(text) => context.screen.done(text).map(|()| Exit::Done),
+        Parting::Signal => Ok(Exit::Failed),
+        Parting::Agent { text, exit } => context.screen.done(text).map(|()| exit),
+    }
+}
+
+async fn attach_now(context: &Context, place: &Place, arguments: &Attach) -> Result<Parting, Problem> {
+    let mut daemon = context.daemon_at(place).await?;
+    let terminal = terminal_of(&mut daemon, &arguments.name).await?;
+    drop(daemon);
+    stay(context, place, arguments, terminal).await
 }
 
 async fn stay(

@@ -18,11 +18,13 @@ pub(crate) fn run(context: &Context, command: ConfigCommand) -> Result<(), Probl
 
 fn check(context: &Context) -> Result<(), Problem> {
     let screen = &context.screen;
-    let file = context.config_file();
+    // What an agent inherits from its supervisor says nothing about a file that it checks.
+    let environment = context.environment.clone().outside_agent();
+    let file = context.config_file_in(&environment);
     if !file.exists() {
         return Err(no_config_file(&file));
     }
-    match mcp_restart_config::load(&file, &context.environment.clone().outside_agent()) {
+    match mcp_restart_config::load(&file, &environment) {
         Err(error) => {
             if screen.json {
                 screen

@@ -15,7 +15,8 @@ use tokio::net::UnixStream;
 /// Starts the daemon and waits until it serves.
 pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
     context.outside_agents_only("mcp-restartctl up")?;
-    let (started, summary) = bring_up(context, "mcp-restartctl up").await?;
+    let place = context.place()?;
+    let (started, summary) = bring_up(context, &place, "mcp-restartctl up").await?;
     let screen = &context.screen;
     if screen.json {
         return screen.value(&json!({ "started": started, "pid": summary.pid, "url": summary.url }));
@@ -30,8 +31,11 @@ pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
 }
 
 /// Makes sure that the daemon serves; tells whether it had to be started.
-pub(crate) async fn bring_up(context: &Context, command: &str) -> Result<(bool, Summary), Problem> {
-    let place = context.place()?;
+pub(crate) async fn bring_up(
+    context: &Context,
+    place: &Place,
+    command: &str,
+) -> Result<(bool, Summary), Problem> {
     match talk::summary(&place.socket).await {
         Ok(summary) => {
             place.is_served(&summary.config_file)?;
@@ -45,7 +49,7 @@ pub(crate) async fn bring_up(context: &Context, command: &str) -> Result<(bool, 
     if !config.exists() {
         return Err(no_config_file(&config));
     }
-    let mut starting = daemon_process::start(RestartPath::CtlUp, &place, &config, Inherit::Operators)?;
+    let mut starting = daemon_process::start(RestartPath::CtlUp, place, &config, Inherit::Operators)?;
     context.screen.detail(format_args!("started mcp-restartd, pid {}", starting.pid()));
     match starting.outcome(&place.socket).await? {
         Outcome::Serves(summary) => Ok((true, summary)),
