@@ -165,7 +165,10 @@ impl Starting {
     }
 
     /// Ends the process by force and waits for it: for a daemon that answers nothing any more.
-    pub(crate) fn kill(&mut self) -> io::Result<()> {
+    pub(crate) fn kill(&mut self, path: RestartPath) -> io::Result<()> {
+        if path != RestartPath::CtlDown {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `down` ends a daemon"));
+        }
         self.child.kill()?;
         self.child.wait().map(drop)
     }

@@ -128,6 +128,19 @@ impl World {
         });
         asked
     }
+
+    /// A daemon in the default state dir that greets like this and goes.
+    pub(crate) fn daemon_of_another_version(&self, hello: Hello) {
+        let state_dir = lookup::state_dir(None, None, &self.environment).unwrap();
+        fs::create_dir_all(&state_dir).unwrap();
+        let listener = UnixListener::bind(lookup::socket(&state_dir)).unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                stream.read_exact(&mut [0; HELLO_LEN]).unwrap();
+                stream.write_all(&hello.to_bytes()).unwrap();
+            }
+        });
+    }
 }
 
 fn serve(

@@ -4,6 +4,7 @@ use crate::problem::Exit;
 use crate::testing::{World, status, view};
 use mcp_restart_protocol::agent::AgentState;
 use mcp_restart_protocol::answer::{AgentAnswer, Answer, Caller, ErrorCode, Failure, ServerStatus};
+use mcp_restart_protocol::hello::{Hello, PROTOCOL, Verb};
 use mcp_restart_protocol::request::{Credential, Request};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -43,6 +44,19 @@ fn without_a_daemon_every_command_that_needs_one_exits_3_and_says_how_to_start_i
         assert_eq!((exit, output.as_str()), (Exit::NotRunning, ""), "{command:?}");
         assert!(errors.starts_with("error: no daemon runs in "), "{errors}");
         assert!(errors.ends_with("hint: start it: mcp-restartctl up\n"), "{errors}");
+    }
+}
+
+#[test]
+fn a_daemon_of_another_protocol_is_named_with_the_remedy() {
+    let (world, _) = world();
+    let hello = Hello { protocol: PROTOCOL + 1, version: "9.9.9".into(), verb: Verb::Talk };
+    world.daemon_of_another_version(hello);
+    for command in [&["list"][..], &["status"], &["logs", "a"]] {
+        let (exit, _, errors) = world.run(command);
+        assert_eq!(exit, Exit::Failed);
+        assert!(errors.contains("version 9.9.9"), "{errors}");
+        assert!(errors.contains("hint: restart the daemon with this version"), "{errors}");
     }
 }
 

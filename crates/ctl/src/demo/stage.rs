@@ -136,7 +136,7 @@ impl Stage {
                 && Instant::now() < deadline
             {}
             if !daemon.ended_within(deadline.saturating_duration_since(Instant::now())).await? {
-                daemon.kill()?;
+                daemon.kill(RestartPath::CtlDown)?;
                 return Err(Problem::new(Exit::Failed, "the daemon had to be killed, since it did not end"));
             }
         }
