@@ -35,7 +35,7 @@ fn an_agent_does_not_notice_that_its_daemon_is_gone_and_obeys_the_next_one() {
 fn an_exit_that_no_daemon_saw_is_kept_and_told_to_each_until_one_takes_note() {
     let house = House::new();
     let go = house.make_pipe("go");
-    let mut launch = house.script("echo ready; read line <\"$MARK/go\"; exit 3");
+    let mut launch = house.script("echo ready; read line <$MARK/go; exit 3");
     launch.terminal = Some((24, 80));
     let mut running = house.start(launch);
     running.lines.expect("ready");
@@ -125,7 +125,7 @@ fn a_newer_daemon_is_understood() {
 #[test]
 fn a_second_shim_cannot_have_the_agent_while_the_first_lives() {
     let house = House::new();
-    let mut running = house.start_ready("echo ready; exec sleep 1000");
+    let mut running = house.start_ready(". $MARK/hold");
     assert_matches_lock_held(&house);
     let (mut second, daemon) = house.shim();
     // It is put off by its daemon, not by a time that has passed.

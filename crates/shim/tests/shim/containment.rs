@@ -34,9 +34,8 @@ fn a_child_in_a_session_of_its_own_is_asked_too() {
 fn a_daemonised_child_is_asked_too() {
     let house = House::new();
     // The parent of the sleeper ends: the shim inherits it.
-    let script = "(setsid sh -c 'echo ready; exec sleep 1000' &) ; exec sleep 1000";
+    let script = "(setsid sh $MARK/hold &) ; read line <$MARK/never";
     let mut running = house.start_ready(script);
-    assert_eq!(house.marked().len(), 2);
     let exit = running.stop(LONG);
     assert!(!exit.forced);
     assert_eq!(house.marked(), []);
@@ -80,8 +79,7 @@ fn whoever_outside_holds_the_output_open_holds_nothing_up() {
 fn what_an_agent_leaves_behind_is_swept() {
     let house = House::new();
     // It waits until its child ignores the signal; then that one needs more than to be told.
-    let script =
-        "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & read line <\"$MARK/go\"; exit 3";
+    let script = "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & read line <$MARK/go; exit 3";
     let go = house.make_pipe("go");
     let mut running = house.start_ready(script);
     std::fs::write(&go, "\n").unwrap();
@@ -95,8 +93,8 @@ fn what_an_agent_leaves_behind_is_swept() {
 fn programs_that_may_stay_stay_with_what_is_below_them_and_the_rest_goes() {
     let house = House::new();
     std::fs::copy("/bin/sh", house.path().join("keeper")).unwrap();
-    let script = "setsid \"$MARK/keeper\" -c 'sleep 1000 & echo ready; wait' & \
-                  setsid sh -c 'echo ready; exec sleep 1000' & read line <\"$MARK/go\"; exit 0";
+    let script = "setsid $MARK/keeper -c '$MARK/keeper $MARK/hold; exit' & \
+                  setsid sh -c 'echo ready; exec sleep 1000' & read line <$MARK/go; exit 0";
     let go = house.make_pipe("go");
     let mut launch = house.script(script);
     launch.keep_children = KeepChildren::Named(vec!["keeper".to_owned()]);
@@ -116,9 +114,8 @@ fn programs_that_may_stay_stay_with_what_is_below_them_and_the_rest_goes() {
 #[test]
 fn everything_may_stay() {
     let house = House::new();
-    let mut launch = house.script(
-        "setsid sh -c 'trap \"\" TERM; echo ready; exec sleep 1000' & read line <\"$MARK/go\"; exit 0",
-    );
+    let mut launch =
+        house.script("setsid sh -c 'trap \"\" TERM; . $MARK/hold' & read line <$MARK/go; exit 0");
     launch.keep_children = KeepChildren::All;
     let go = house.make_pipe("go");
     let mut running = house.start(launch);
@@ -146,7 +143,7 @@ fn a_stop_spares_nobody() {
 fn a_daemon_that_was_started_inside_its_agent_is_never_signalled_nor_waited_for() {
     let house = House::new();
     // It holds the lock of the state dir, and has a child that is none of the agent's either.
-    let daemon = "exec 9<>\"$MARK/mcp-restartd.lock\"; flock 9; echo $$ >&9; setsid sleep 1000 9>&- & echo ready; wait";
+    let daemon = "exec 9<>$MARK/mcp-restartd.lock; flock 9; echo $$ >&9; setsid sh $MARK/hold 9>&- & wait";
     let script = format!("trap 'exit 0' TERM; sh -c '{daemon}' & wait");
     let mut running = house.start_ready(&script);
     let daemon = LockFile::holder(&house.daemon_lock()).unwrap();

@@ -57,6 +57,8 @@ impl House {
     pub(crate) fn new() -> Self {
         let house = Self { state_dir: tempfile::tempdir().unwrap() };
         fs::create_dir(house.path().join("run")).unwrap();
+        house.make_pipe("never");
+        fs::write(house.path().join("hold"), "exec 3<>$MARK/never; echo ready; read line <&3").unwrap();
         house
     }
 
@@ -72,7 +74,8 @@ impl House {
         self.path().join("mcp-restartd.lock")
     }
 
-    /// A launch of a shell script; what it prints can be read from `log`, a named pipe.
+    /// A launch of a shell script. This house's folder is in `$MARK`; `sh $MARK/hold` says `ready` and
+    /// stays, without another exec or fork.
     pub(crate) fn script(&self, script: &str) -> ShimLaunch {
         self.program(&["/bin/sh", "-c", script])
     }

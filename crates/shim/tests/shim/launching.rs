@@ -197,7 +197,7 @@ fn an_agent_dies_with_its_shim() {
     let alive = house.make_pipe("alive");
     // Opened by both at the same time, and at its end when nobody has it for writing any more.
     let reader = std::thread::spawn(move || fs::read(alive).unwrap());
-    let running = house.start_ready("exec 3>\"$MARK/alive\"; echo ready; exec sleep 1000");
+    let running = house.start_ready("exec 3>$MARK/alive; echo ready; exec sleep 1000");
     running.shim.signal(Signal::KILL);
     assert_eq!(reader.join().unwrap().len(), 0);
 }

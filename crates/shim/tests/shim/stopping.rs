@@ -31,7 +31,8 @@ fn an_agent_that_a_signal_ends_tells_which() {
 #[test]
 fn an_agent_gets_the_graceful_signal_once() {
     let house = House::new();
-    let script = "n=0; trap 'n=$((n+1))' TERM; exec 3<>\"$MARK/go\"; echo ready; until read line <&3; do :; done; exit $n";
+    let script =
+        "n=0; trap 'n=$((n+1))' TERM; exec 3<>$MARK/go; echo ready; until read line <&3; do :; done; exit $n";
     let go = house.make_pipe("go");
     let mut running = house.start_ready(script);
     running.daemon.ask_to_stop(Signal::TERMINATE, LONG);

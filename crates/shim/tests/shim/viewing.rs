@@ -131,7 +131,8 @@ fn who_attaches_to_an_agent_without_a_terminal_is_told_so() {
 fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
     let house = House::new();
     let go = house.make_pipe("go");
-    let script = "echo ready; read line <\"$MARK/go\"; seq 1 300000; echo flooded; read line <\"$MARK/go\"; exec sleep 1000";
+    let script =
+        "echo ready; read line <$MARK/go; seq 1 300000; echo flooded; read line <$MARK/go; exec sleep 1000";
     let mut launch = with_terminal(house.script(script));
     launch.log_file = b"/dev/null".to_vec();
     let (_shim, mut daemon) = house.shim();
@@ -154,8 +155,7 @@ fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
 fn who_types_faster_than_the_agent_reads_waits_and_loses_nothing() {
     let house = House::new();
     let go = house.make_pipe("go");
-    let script =
-        "stty raw -echo; echo ready; read line <\"$MARK/go\"; head -c 1000000 | cksum; exec sleep 1000";
+    let script = "stty raw -echo; echo ready; read line <$MARK/go; head -c 1000000 | cksum; exec sleep 1000";
     let mut running = house.start(with_terminal(house.script(script)));
     running.lines.expect("ready");
     let mut typist = house.connect();
