@@ -145,6 +145,11 @@ impl<L> Machine<L> {
         matches!(self.state, State::Idle(_))
     }
 
+    /// Whether it was told of the shutdown, so that nothing is launched any more.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     /// Whether a launch follows the stop under way.
     pub fn will_launch(&self) -> bool {
         matches!(self.state, State::Stopping { then: AfterStop::Start { .. }, .. })

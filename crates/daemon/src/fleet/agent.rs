@@ -49,6 +49,8 @@ pub(super) struct Report {
     pub launched: Option<Launched>,
     /// Neither a process nor a shim nor the intent to start one is left.
     pub idle: bool,
+    /// It knows of the shutdown: what is idle now stays so.
+    pub closing: bool,
     /// A process has ended and its shim waits until that is stored.
     pub to_save: bool,
     /// Requests that are done.
@@ -100,6 +102,7 @@ impl AgentTask {
             last_exit: self.machine.last_exit().cloned(),
             launched: self.launched.clone(),
             idle: self.machine.is_idle() && self.link.is_none(),
+            closing: self.machine.is_closing(),
             to_save: false,
             answers: Vec::new(),
         }

@@ -200,6 +200,9 @@ impl FleetTask {
 
     /// Reads the config again if its file changed; new entries get a member each.
     pub(super) fn refresh(&mut self) {
+        if self.is_closing {
+            return;
+        }
         self.config.refresh();
         self.enlist();
     }
@@ -248,9 +251,10 @@ impl FleetTask {
         self.finish_if_idle();
     }
 
+    /// An agent that was idle when it was heard of last may have had the order to start in its queue.
     fn finish_if_idle(&mut self) {
         if self.is_closing
-            && self.members.iter().all(|(_, member)| member.report.idle)
+            && self.members.iter().all(|(_, member)| member.report.idle && member.report.closing)
             && let Some(reply) = self.closing.take()
         {
             self.store.mark_clean();
