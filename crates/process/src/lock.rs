@@ -4,8 +4,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,9 +75,9 @@ impl LockFile {
         }
     }
 
-    fn sign(mut file: Flock<File>) -> io::Result<Self> {
-        file.set_len(0)?;
-        writeln!(file, "{}", std::process::id())?;
+    fn sign(file: Flock<File>) -> io::Result<Self> {
+        // As long as any number is, so that one write replaces what an earlier holder wrote.
+        file.write_all_at(format!("{:<10}\n", std::process::id()).as_bytes(), 0)?;
         Ok(Self { _file: file })
     }
 }

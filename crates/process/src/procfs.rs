@@ -1,7 +1,8 @@
 //! What /proc tells about processes.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::PathBuf;
 
 /// The fields of /proc/PID/stat that matter here.
@@ -11,27 +12,32 @@ pub(crate) struct Stat {
     pub(crate) state: char,
     pub(crate) parent: u32,
     pub(crate) group: u32,
+    pub(crate) threads: u32,
     /// Clock ticks since the system's boot.
     pub(crate) start_time: u64,
 }
 
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
-    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&bytes))
+    let mut buffer = [0; 1024];
+    parse_stat(&String::from_utf8_lossy(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?))
 }
 
-/// The children of a process, however many threads of it had them.
-pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    threads
-        .filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok())
-        .flat_map(|line| line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
-        .collect()
-}
-
-/// Whether the kernel lists children; some are built without it.
-pub(crate) fn lists_children() -> bool {
-    fs::exists("/proc/thread-self/children").unwrap_or(false)
+/// The children of a process, however many threads of it had them. `None` if the process is gone, or if
+/// the kernel was built without these lists.
+pub(crate) fn children(pid: u32, threads: u32) -> Option<Vec<u32>> {
+    let of_thread = |thread: u32| -> Option<Vec<u32>> {
+        let list = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).ok()?;
+        Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    };
+    let of_first = of_thread(pid);
+    if threads == 1 {
+        return of_first;
+    }
+    let others = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let others = others.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
+    let others = others.filter(|&thread| thread != pid).filter_map(of_thread).flatten();
+    // A first thread that has ended has no children: the others have them.
+    Some(of_first.unwrap_or_default().into_iter().chain(others).collect())
 }
 
 /// The children of every process that can be seen, by their parent.
@@ -57,6 +63,12 @@ pub(crate) fn tracer(pid: u32) -> Option<u32> {
     tracer.trim().parse().ok().filter(|&pid| pid != 0)
 }
 
+/// Files of /proc that fit are read whole by one call.
+fn read_once<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let read = File::open(path).ok()?.read(buffer).ok()?;
+    buffer.get(..read)
+}
+
 /// Every process that can be seen.
 pub(crate) fn pids() -> impl Iterator<Item = u32> {
     fs::read_dir("/proc")
@@ -77,6 +89,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
         state: field(3)?.chars().next()?,
         parent: field(4)?.parse().ok()?,
         group: field(5)?.parse().ok()?,
+        threads: field(20)?.parse().ok()?,
         start_time: field(22)?.parse().ok()?,
     })
 }

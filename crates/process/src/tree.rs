@@ -23,6 +23,7 @@ pub struct Process {
     /// Its command name, at most 15 bytes of it.
     pub command: String,
     state: char,
+    threads: u32,
 }
 
 /// What is below a process.
@@ -48,15 +49,18 @@ pub enum Delivery {
 impl Tree {
     /// Walks down from `root`, which is not part of the result.
     pub fn below(root: u32, mut spares: impl FnMut(&Process) -> bool) -> Self {
-        let listing = Listing::new();
+        let own_threads = procfs::stat(root).map_or(1, |stat| stat.threads);
+        let (listing, mut unvisited) = match procfs::children(root, own_threads) {
+            Some(children) => (Listing::Kernel, children),
+            None => Listing::of_everybody(root),
+        };
         let mut tree = Self::default();
-        let mut unvisited = listing.children(root);
         while let Some(pid) = unvisited.pop() {
             let Some(process) = Process::of(pid) else { continue };
             if spares(&process) {
                 tree.spared.push(process);
             } else {
-                unvisited.extend(listing.children(pid));
+                unvisited.extend(listing.children(&process));
                 tree.members.push(process);
             }
         }
@@ -67,8 +71,8 @@ impl Tree {
 impl Process {
     /// The process that has this number now.
     pub fn of(pid: u32) -> Option<Self> {
-        let Stat { command, state, group, start_time, .. } = procfs::stat(pid)?;
-        Some(Self { pid, start_time, group, command, state })
+        let Stat { command, state, group, threads, start_time, .. } = procfs::stat(pid)?;
+        Some(Self { pid, start_time, group, command, state, threads })
     }
 
     /// The base name of the program that it runs, where that may be known.
@@ -173,15 +177,18 @@ enum Listing {
 }
 
 impl Listing {
-    fn new() -> Self {
-        if procfs::lists_children() { Self::Kernel } else { Self::Everybody(procfs::children_by_parent()) }
+    fn of_everybody(root: u32) -> (Self, Vec<u32>) {
+        let children = procfs::children_by_parent();
+        let of_root = children.get(&root).cloned().unwrap_or_default();
+        (Self::Everybody(children), of_root)
     }
 
-    fn children(&self, pid: u32) -> Vec<u32> {
+    fn children(&self, process: &Process) -> Vec<u32> {
         match self {
-            Self::Kernel => procfs::children(pid),
-            Self::Everybody(children) => children.get(&pid).cloned().unwrap_or_default(),
+            Self::Kernel => procfs::children(process.pid, process.threads),
+            Self::Everybody(children) => children.get(&process.pid).cloned(),
         }
+        .unwrap_or_default()
     }
 }
 

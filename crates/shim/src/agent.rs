@@ -10,7 +10,8 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::launch::{self, Launch, LaunchError, Role};
 use mcp_restart_process::session::{Reaped, reap};
 use mcp_restart_process::terminal::Size;
-use mcp_restart_process::{EINVAL, Exit, Identity, Signal, boot_id};
+use mcp_restart_process::tree::Process;
+use mcp_restart_process::{EINVAL, Exit, Signal, boot_id};
 use mcp_restart_protocol::shim::{
     FromShim, KeepChildren, Leftover, SHIM_PROTOCOL, ShimExit, ShimFacts, ShimLaunch,
 };
@@ -51,6 +52,13 @@ enum Phase {
     Ended,
 }
 
+/// The shim itself, as it is written down.
+#[derive(Debug)]
+pub(crate) struct OwnIdentity {
+    boot_id: String,
+    process: RecordedProcess,
+}
+
 /// Why an agent could not be started.
 #[derive(Debug)]
 pub(crate) struct SpawnFailure {
@@ -61,16 +69,17 @@ pub(crate) struct SpawnFailure {
 }
 
 impl Agent {
-    /// Starts the agent and writes the facts while it is on its way to its program.
-    pub(crate) fn launch(
+    /// Starts the agent. While it is on its way to its program, `publish` makes it known; if that fails
+    /// the agent is ended at once.
+    pub(crate) fn launch<T>(
         order: ShimLaunch,
-        files: &RunFiles,
+        own: &OwnIdentity,
         daemon_lock: PathBuf,
-    ) -> Result<Self, SpawnFailure> {
-        let path = RestartPath::from_id(&order.path).map_err(|error| {
-            SpawnFailure::new(error.to_string(), &io::Error::from(io::ErrorKind::InvalidInput))
-        })?;
-        let log_file = PathBuf::from(OsString::from_vec(order.log_file));
+        publish: impl FnOnce(&Facts) -> Result<T, SpawnFailure>,
+    ) -> Result<(Self, T), SpawnFailure> {
+        let path = RestartPath::from_id(&order.path)
+            .map_err(|unknown| SpawnFailure { step: unknown.to_string(), errno: EINVAL })?;
+        let log_file = PathBuf::from(text(order.log_file));
         let started_at = Timestamp::now();
         let log = open_log(&log_file, order.log_max_bytes, order.log_keep, order.generation, started_at)?;
         let (mut output, stdio) = open_output(order.terminal, log)?;
@@ -93,20 +102,18 @@ impl Agent {
         .map_err(|error| fail(&mut output, error.into()))?;
         drop(stdio);
         let pid = forked.pid();
-        let facts = Facts {
-            protocol: SHIM_PROTOCOL,
-            name: order.name,
-            generation: order.generation,
-            launch_hash: order.launch_hash,
-            boot_id: boot_id(),
-            shim: recorded(std::process::id()),
-            agent: recorded(pid),
-            started_at,
-            exit: None,
-        };
-        let written = facts.write(&files.facts);
         let mut agent = Self {
-            facts,
+            facts: Facts {
+                protocol: SHIM_PROTOCOL,
+                name: order.name,
+                generation: order.generation,
+                launch_hash: order.launch_hash,
+                boot_id: own.boot_id.clone(),
+                shim: own.process,
+                agent: recorded(pid),
+                started_at,
+                exit: None,
+            },
             log_file,
             keep_children: order.keep_children,
             output,
@@ -118,13 +125,15 @@ impl Agent {
             by_itself: false,
             incomplete: None,
         };
+        let published = publish(&agent.facts);
         forked.wait_for_exec().map_err(|error| fail(&mut agent.output, error.into()))?;
-        if let Err(error) = written {
-            agent.sweep.kill(RestartPath::AbandonedShim);
-            let step = format!("write {}", files.facts.display());
-            return Err(fail(&mut agent.output, SpawnFailure::new(step, &error)));
+        match published {
+            Ok(published) => Ok((agent, published)),
+            Err(failure) => {
+                agent.sweep.kill(RestartPath::AbandonedShim);
+                Err(fail(&mut agent.output, failure))
+            }
         }
-        Ok(agent)
     }
 
     /// The answer to the launch.
@@ -239,7 +248,7 @@ impl Agent {
         if self.sweep.has_exempt() { self.settle() } else { Vec::new() }
     }
 
-    fn leave_unfinished(&mut self, left: &[mcp_restart_process::tree::Process]) -> FromShim {
+    fn leave_unfinished(&mut self, left: &[Process]) -> FromShim {
         let left = self.sweep.describe(left);
         self.incomplete = Some(left.clone());
         FromShim::StopIncomplete { left }
@@ -363,11 +372,18 @@ fn fail(output: &mut Output, failure: SpawnFailure) -> SpawnFailure {
 
 fn recorded(pid: u32) -> RecordedProcess {
     // A child that was not waited for cannot be missing; a zero would match no process.
-    RecordedProcess { pid, start_time: Identity::of(pid).map_or(0, |identity| identity.start_time) }
+    RecordedProcess { pid, start_time: Process::of(pid).map_or(0, |process| process.start_time) }
 }
 
 fn text(bytes: Vec<u8>) -> OsString {
     OsString::from_vec(bytes)
+}
+
+impl OwnIdentity {
+    /// Found out before there is a launch to wait for it.
+    pub(crate) fn new() -> Self {
+        Self { boot_id: boot_id(), process: recorded(std::process::id()) }
+    }
 }
 
 impl SpawnFailure {

@@ -1,7 +1,7 @@
 //! The loop of a shim: signals, output, the daemon, and whoever is attached.
 
 use crate::ShimArgs;
-use crate::agent::{Agent, SpawnFailure};
+use crate::agent::{Agent, OwnIdentity, SpawnFailure};
 use crate::connection::Connection;
 use crate::files::RunFiles;
 use crate::terminal::Terminal;
@@ -27,12 +27,15 @@ const SIGNAL_GRACE: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 64;
 /// After the system could give no connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// So long a daemon has to take note of an exit before it is written down.
+const NOTICE: Duration = Duration::from_millis(10);
 /// Read at a time.
 const BUFFER: usize = 32 * 1024;
 
 const NO_AGENT: &str = "no agent was launched yet";
 
 pub(crate) struct Shim {
+    own: OwnIdentity,
     files: RunFiles,
     daemon_lock: PathBuf,
     signals: Signals,
@@ -46,6 +49,8 @@ pub(crate) struct Shim {
     /// A signal has asked this shim to end when its agent has.
     asked_to_end: bool,
     deaf_until: Option<Instant>,
+    /// When the exit is written down, if no daemon has taken note of it before.
+    write_exit_at: Option<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -85,6 +90,7 @@ impl Shim {
         peer_of_socket(&control)?;
         let daemon = 0;
         Ok(Self {
+            own: OwnIdentity::new(),
             files: RunFiles::in_folder(&args.run_dir, &args.id),
             daemon_lock: args.run_dir.parent().unwrap_or(Path::new("/")).join("mcp-restartd.lock"),
             signals,
@@ -95,6 +101,7 @@ impl Shim {
             stage: Stage::Waiting,
             asked_to_end: false,
             deaf_until: None,
+            write_exit_at: None,
             buffer: vec![0; BUFFER],
         })
     }
@@ -118,6 +125,7 @@ impl Shim {
                 self.report(reports);
             }
             self.connections.retain(|connection| !connection.is_over());
+            self.write_exit();
         }
         self.leave();
         Ok(())
@@ -127,10 +135,25 @@ impl Shim {
         match &self.stage {
             Stage::Waiting => self.asked_to_end || self.connections.is_empty(),
             Stage::Serving(served) => {
-                let daemon_is_there = self.connections.iter().any(|one| one.number() == self.daemon);
-                self.asked_to_end && served.agent.has_ended() && !daemon_is_there
+                self.asked_to_end && served.agent.has_ended() && !self.daemon_is_there()
             }
             Stage::Gone => true,
+        }
+    }
+
+    fn daemon_is_there(&self) -> bool {
+        self.connections.iter().any(|connection| connection.number() == self.daemon)
+    }
+
+    /// Writes the exit down once it is due, or nobody is there who could take note of it.
+    fn write_exit(&mut self) {
+        let due = self.write_exit_at.is_some_and(|at| at <= Instant::now() || !self.daemon_is_there());
+        if let Stage::Serving(served) = &self.stage
+            && due
+        {
+            self.write_exit_at = None;
+            // With a full disk it is not written; it is told over the socket all the same.
+            let _ = served.agent.write_facts(&self.files);
         }
     }
 
@@ -143,7 +166,7 @@ impl Shim {
 
     fn wait(&self) -> io::Result<Wakeup> {
         let mut watches = vec![Watch { descriptor: self.signals.as_fd(), read: true, write: false }];
-        let mut until = self.deaf_until;
+        let mut until = [self.deaf_until, self.write_exit_at].into_iter().flatten().min();
         let (mut listens, mut has_output, mut full) = (false, false, false);
         if let Stage::Serving(served) = &self.stage {
             until = [until, served.agent.wake_at()].into_iter().flatten().min();
@@ -307,11 +330,10 @@ impl Shim {
     fn start(&self, launch: ShimLaunch) -> Result<Served, SpawnFailure> {
         let lock =
             LockFile::acquire(&self.files.lock, PREDECESSOR).map_err(|error| self.lock_failure(&error))?;
-        let listener = listen(&self.files.socket)
-            .map_err(|error| SpawnFailure::new(format!("listen on {}", self.files.socket.display()), &error));
-        let started = listener.and_then(|listener| {
-            let agent = Agent::launch(launch, &self.files, self.daemon_lock.clone())?;
-            Ok((agent, listener))
+        let started = Agent::launch(launch, &self.own, self.daemon_lock.clone(), |facts| {
+            let written = facts.write(&self.files.facts);
+            written.map_err(|error| failure("write", &self.files.facts, &error))?;
+            listen(&self.files.socket).map_err(|error| failure("listen on", &self.files.socket, &error))
         });
         match started {
             Ok((agent, listener)) => Ok(Served { agent, listener, _lock: lock }),
@@ -422,9 +444,9 @@ impl Shim {
                 self.finish_output();
             }
             self.send(self.daemon, &report);
-            if exited && let Stage::Serving(served) = &self.stage {
-                // With a full disk it is not written; it is told over the socket all the same.
-                let _ = served.agent.write_facts(&self.files);
+            if exited {
+                // The daemon takes note in less time than a file takes to be written.
+                self.write_exit_at = Some(Instant::now() + NOTICE);
             }
         }
     }
@@ -460,6 +482,10 @@ impl Shim {
         let _ = fs::remove_file(&self.files.socket);
         let _ = fs::remove_file(&self.files.facts);
     }
+}
+
+fn failure(what: &str, file: &Path, error: &io::Error) -> SpawnFailure {
+    SpawnFailure::new(format!("{what} {}", file.display()), error)
 }
 
 /// The lock is held, so a socket that is there is one that a dead shim left.
