@@ -1,13 +1,14 @@
 //! What an agent is started with: nothing of whatever the daemon was started with.
 
-use crate::support::{Daemon, Stack, bare_command, shell, signal, sleeper};
+use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, signal};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, pipe};
+use std::io::pipe;
 use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError;
 
 /// A daemon of the stack that begins in this script, which ends with what it makes of `"$@"`.
 fn daemon_from(stack: &Stack, script: &str) -> Command {
@@ -16,6 +17,20 @@ fn daemon_from(stack: &Stack, script: &str) -> Command {
     command.args(["-c", script, "-"]).arg(daemon.get_program()).args(daemon.get_args());
     command.current_dir(stack.path()).env("HOME", stack.path());
     command
+}
+
+/// An agent that says so when it has come up, and stays the shell that it is.
+fn steady(name: &str) -> Value {
+    shell(name, "echo > ready; while :; do sleep 1000; done")
+}
+
+/// Starts an agent and gives its environment.
+fn environment_of(stack: &Stack, name: &str) -> Vec<String> {
+    let ready = stack.mailbox("ready");
+    stack.ctl(&["start", name]).ok();
+    ready.next();
+    let environment = fs::read(format!("/proc/{}/environ", stack.agent(name).pid.unwrap())).unwrap();
+    String::from_utf8(environment).unwrap().split_terminator('\0').map(str::to_owned).collect()
 }
 
 /// A table of `/proc/<pid>`: the first word of each line, or what is before its colon, and the rest.
@@ -28,12 +43,12 @@ fn table(pid: u32, file: &str) -> BTreeMap<String, String> {
 #[test]
 fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
     let names: Vec<_> = (0..4).map(|index| format!("a{index}")).collect();
-    let mut agents: Vec<_> = names.iter().map(|name| sleeper(name)).collect();
+    let mut agents: Vec<_> = names.iter().map(|name| steady(name)).collect();
     agents.push(shell("seven", "exit 7"));
     let stack = Stack::new(&json!(agents));
     let script = "exec 5>&0 9>&0 77>&0 </dev/null
         exec env --ignore-signal=PIPE,CHLD,HUP --block-signal=USR1,TERM \"$@\"";
-    let (mut reader, writer) = pipe().unwrap();
+    let (reader, writer) = pipe().unwrap();
     let mut command = daemon_from(&stack, script);
     command.stdin(writer);
     let daemon = Daemon::started(command);
@@ -41,7 +56,7 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
     stack.ctl(&["start", "--all"]).ok();
     stack.ctl(&[&["restart"], names.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat()).ok();
     // Nobody has the pipe any more: its end comes while the daemon and all of its children live.
-    assert_eq!(reader.read_to_end(&mut Vec::new()).unwrap(), 0);
+    assert_eq!(lines_of(reader).recv_timeout(LIMIT), Err(RecvTimeoutError::Disconnected));
     for name in &names {
         let pid = stack.agent(name).pid.unwrap();
         let status = table(pid, "status");
@@ -64,20 +79,20 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
 
 #[test]
 fn an_agents_umask_and_limits_are_those_of_whoever_started_the_daemon() {
-    let stack = Stack::new(&json!([sleeper("a")]));
-    let daemon = Daemon::started(daemon_from(&stack, "umask 027; ulimit -n 512; ulimit -c 0; exec \"$@\""));
+    let stack = Stack::new(&json!([steady("a")]));
+    let daemon = Daemon::started(daemon_from(&stack, "umask 027; ulimit -n 512; exec \"$@\""));
     daemon.line(": serving ").unwrap();
     stack.ctl(&["start", "a"]).ok();
     let pid = stack.agent("a").pid.unwrap();
     assert_eq!(table(pid, "status")["Umask"], "0027");
-    let files =
-        table(pid, "limits")["Max open files"].split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-    assert_eq!(files, "512 512");
+    let limits = table(pid, "limits");
+    let files: Vec<_> = limits["Max open files"].split_whitespace().collect();
+    assert_eq!(files[..2], ["512", "512"]);
 }
 
 #[test]
 fn what_the_environment_says_to_the_daemon_alone_is_not_said_to_agents() {
-    let stack = Stack::new(&json!([sleeper("a")]));
+    let stack = Stack::new(&json!([steady("a")]));
     let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
     let private = [
         ("NOTIFY_SOCKET", "/nowhere"),
@@ -90,44 +105,34 @@ fn what_the_environment_says_to_the_daemon_alone_is_not_said_to_agents() {
         ("MCP_RESTART_LOG", "debug"),
         ("MCP_RESTART_TOKEN", "the-operators-own"),
     ];
-    let daemon = Daemon::started({
-        command.envs(private).env("EDITOR", "ed");
-        command
-    });
+    command.envs(private).env("EDITOR", "ed");
+    let daemon = Daemon::started(command);
     daemon.line("the endpoint is served").unwrap();
-    stack.ctl(&["start", "a"]).ok();
-    let environment = fs::read(format!("/proc/{}/environ", stack.agent("a").pid.unwrap())).unwrap();
-    let environment = String::from_utf8(environment).unwrap();
-    assert!(environment.split('\0').any(|variable| variable == "EDITOR=ed"));
-    let token = environment.split('\0').find_map(|variable| variable.strip_prefix("MCP_RESTART_TOKEN="));
-    assert_eq!(token, Some(stack.wiring("a").0.as_str()));
-    for (name, _) in private.into_iter().filter(|(name, _)| *name != "MCP_RESTART_TOKEN") {
-        assert!(!environment.split('\0').any(|variable| variable.starts_with(&format!("{name}="))), "{name}");
+    let environment = environment_of(&stack, "a");
+    assert!(environment.contains(&"EDITOR=ed".to_owned()));
+    assert!(environment.contains(&format!("MCP_RESTART_TOKEN={}", stack.wiring("a").0)));
+    for (name, value) in private {
+        assert!(!environment.contains(&format!("{name}={value}")), "{name}");
     }
 }
 
 #[test]
 fn a_daemon_started_inside_an_agent_of_another_is_nobodys_agent() {
-    let stack = Stack::new(&json!([sleeper("a")]));
+    let stack = Stack::new(&json!([steady("a")]));
     let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
-    for (variable, value) in [
+    command.envs([
         ("MCP_RESTART_AGENT", "elsewhere"),
         ("MCP_RESTART_TOKEN", "mra_elsewhere"),
-        ("MCP_RESTART_URL", "http://127.0.0.1:1/mcp"),
-        ("MCP_RESTART_GENERATION", "41"),
-        ("MCP_RESTART_SOCKET", "/nowhere/mcp-restartd.sock"),
-        ("MCP_RESTART_CONFIG", "/nowhere/config.json"),
-    ] {
-        command.env(variable, value);
-    }
+        ("MCP_RESTART_URL", "http://elsewhere/mcp"),
+        ("MCP_RESTART_GENERATION", "elsewhere"),
+        ("MCP_RESTART_SOCKET", "/elsewhere/mcp-restartd.sock"),
+        ("MCP_RESTART_CONFIG", "/elsewhere/config.json"),
+    ]);
     let daemon = Daemon::started(command);
     daemon.line("the endpoint is served").unwrap();
-    // `mra_elsewhere` is no operator's token: nobody needs one.
-    stack.call(None, "restart_agent", &json!({ "name": "a" }));
-    let environment = fs::read(format!("/proc/{}/environ", stack.agent("a").pid.unwrap())).unwrap();
-    let environment = String::from_utf8(environment).unwrap();
-    let ours: Vec<_> =
-        environment.split('\0').filter(|variable| variable.starts_with("MCP_RESTART_")).collect();
-    assert!(ours.contains(&"MCP_RESTART_AGENT=a") && ours.contains(&"MCP_RESTART_GENERATION=1"), "{ours:?}");
-    assert!(ours.iter().all(|variable| !variable.contains("elsewhere") && !variable.contains("nowhere")));
+    // Its token is no operator's: nobody needs one.
+    stack.call(None, "list_agents", &json!({}));
+    let environment = environment_of(&stack, "a");
+    assert!(environment.contains(&"MCP_RESTART_AGENT=a".to_owned()), "{environment:?}");
+    assert!(!environment.iter().any(|variable| variable.contains("elsewhere")), "{environment:?}");
 }

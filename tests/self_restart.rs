@@ -105,7 +105,7 @@ fn control_binds_an_agent_to_what_it_may() {
 
 #[test]
 fn an_agent_is_given_its_endpoint_and_nothing_of_the_operators() {
-    let mut entry = shell("a", "env > environment; echo > ready; exec sleep 1000");
+    let mut entry = shell("a", "env > environment; echo > ready; while :; do sleep 1000; done");
     entry["env"] = json!({ "MARK": format!("wired-{}", std::process::id()) });
     let stack = Stack::up(&json!([entry]));
     let ready = stack.mailbox("ready");
