@@ -33,15 +33,26 @@ pub(crate) fn start(path: &Path, format: LogFormat) -> io::Result<()> {
     let file = open(path)?;
     let stderr = (!is_same_file(&file)?).then(io::stderr);
     let log = Log { path: path.to_owned(), file, stderr };
-    let filter = EnvFilter::builder().with_regex(false).with_env_var("MCP_RESTART_LOG");
+    let filter = EnvFilter::builder()
+        .with_regex(false)
+        .with_env_var("MCP_RESTART_LOG")
+        .with_default_directive(tracing::Level::INFO.into());
+    let (filter, unusable) = match filter.try_from_env() {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(error)),
+    };
     let subscriber = tracing_subscriber::fmt()
         .with_writer(Mutex::new(log))
         .with_ansi(false)
         .log_internal_errors(false)
-        .with_env_filter(filter.with_default_directive(tracing::Level::INFO.into()).from_env_lossy());
+        .with_env_filter(filter);
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
+    }
+    // The filter that is not set at all is the default one, and no error.
+    if let Some(error) = unusable.filter(|_| std::env::var_os("MCP_RESTART_LOG").is_some()) {
+        tracing::warn!("MCP_RESTART_LOG is not used: {error}");
     }
     Ok(())
 }

@@ -33,6 +33,8 @@ pub enum RestartPath {
     BridgeChild,
     /// An agent ended by itself; its shim ends what it left behind.
     ExitSweep,
+    /// A shim was killed; what its agent left is known by its environment and ended.
+    LostSweep,
     /// A shim that never got its launch, or whose start failed, is ended by its daemon.
     AbandonedShim,
     /// SIGTERM or SIGINT to a shim: it ends its agent's tree before itself.
@@ -48,7 +50,7 @@ pub struct UnknownRestartPath {
 
 impl RestartPath {
     /// Every path, in the order of the registry.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::McpStart,
         Self::McpStop,
         Self::McpRestart,
@@ -61,6 +63,7 @@ impl RestartPath {
         Self::DaemonShutdown,
         Self::BridgeChild,
         Self::ExitSweep,
+        Self::LostSweep,
         Self::AbandonedShim,
         Self::ShimSignalled,
     ];
@@ -80,6 +83,7 @@ impl RestartPath {
             Self::DaemonShutdown => "daemon_shutdown",
             Self::BridgeChild => "bridge_child",
             Self::ExitSweep => "exit_sweep",
+            Self::LostSweep => "lost_sweep",
             Self::AbandonedShim => "abandoned_shim",
             Self::ShimSignalled => "shim_signalled",
         }

@@ -1,19 +1,21 @@
-//! Starting a program by fork and exec, in steps that can be told apart when one fails.
+//! Starting a program in steps that can be told apart when one fails.
 //!
 //! ```text
-//!  parent                                     child
-//!  block signals, fork ──────────────────────► own session, terminal
-//!  restore signals                            descriptors 0, 1, 2 …; the rest closes on exec
-//!  (time for other work)                      dispositions, then mask, to their defaults
-//!  wait_for_exec: read the pipe ◄── a step and errno, or the end of file that exec makes
+//!  parent                                     child (shares the parent's memory until exec)
+//!  block signals, clone ─────────────────────► own session, dies with the parent
+//!    (suspended, as by vfork)                 descriptors 0, 1, 2 …; the rest closes on exec
+//!                                             terminal, folder
+//!                                             dispositions, then mask, to their defaults
+//!  restore signals ◄── exec, or _exit after the failed step and its errno are noted
 //! ```
 //!
-//! Between fork and exec the child calls nothing that is not async-signal-safe: whatever it needs was
-//! allocated before.
+//! Nothing is copied for the child, and it runs at once: that is what makes a restart fast. Until exec the
+//! child calls nothing that is not async-signal-safe: whatever it needs was allocated before.
 
+use crate::child;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -50,18 +52,8 @@ pub enum Role {
         terminal: bool,
     },
     /// A server that finds its listening sockets, the descriptors from 3 on, by `LISTEN_FDS` and
-    /// `LISTEN_PID`.
+    /// `LISTEN_PID`; in a session of its own, so that a terminal's interrupt is not meant for it.
     Listener,
-}
-
-/// A child that is on its way to its program.
-#[derive(Debug)]
-#[must_use = "whether the program was executed is only known after `wait_for_exec`"]
-pub struct Forked {
-    pid: u32,
-    report: File,
-    program: OsString,
-    cwd: OsString,
 }
 
 /// Why a program could not be started.
@@ -71,62 +63,43 @@ pub struct LaunchError {
     errno: i32,
 }
 
-/// Forks; the child goes on to execute the program.
-pub fn fork(_path: RestartPath, launch: &Launch<'_>) -> Result<Forked, LaunchError> {
+/// Starts a program and returns its process id. If that fails, nothing of it is left.
+pub fn launch(_path: RestartPath, launch: &Launch<'_>) -> Result<u32, LaunchError> {
     let prepare = |error: io::Error| LaunchError::new("prepare the start".to_owned(), &error);
     let mut plan = Plan::new(launch).map_err(prepare)?;
-    let parent = nix::unistd::getpid().as_raw();
+    let mut stack = vec![0_u8; CHILD_STACK];
+    let stack_top = stack.as_mut_ptr_range().end;
     // A handler of ours must not run in the child.
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))
         .map_err(|errno| prepare(errno.into()))?;
-    // SAFETY: the child runs `Plan::carry_out` alone, which allocates nothing, takes no lock, and ends in
-    // exec or _exit.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        plan.carry_out(parent);
-    }
-    let forked = Errno::result(pid).map_err(|errno| LaunchError::new("fork".to_owned(), &errno.into()));
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: this thread sleeps until the child has its own memory or none, so what the child reads and
+    // writes (the plan, its stack) is alive and used by nobody else. The child runs `carry_out` alone, which
+    // allocates nothing, takes no lock, and ends in exec or _exit.
+    let pid = unsafe { libc::clone(carry_out, stack_top.cast(), flags, (&raw mut plan).cast()) };
+    let cloned = Errno::result(pid).map_err(|errno| LaunchError::new("fork".to_owned(), &errno.into()));
     // The mask is one that this process had: it is valid.
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    Ok(Forked {
-        pid: forked?.cast_unsigned(),
-        report: plan.report,
-        program: launch.program.as_os_str().to_owned(),
-        cwd: launch.cwd.map_or_else(OsString::new, |cwd| cwd.as_os_str().to_owned()),
-    })
-}
-
-impl Forked {
-    /// The child's process id.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
-    /// Waits until the program was executed. If it could not be, the child has ended and is to be reaped
-    /// as any other.
-    pub fn wait_for_exec(mut self) -> Result<(), LaunchError> {
-        let mut report = [0; REPORT_LEN];
-        match self.report.read_exact(&mut report) {
-            // The end of file: exec has closed the other end, or the child was killed on its way, which
-            // its exit status will tell.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-            Err(error) => Err(LaunchError::new("read the child's report".to_owned(), &error)),
-            Ok(()) => Err(self.explain(report)),
+    let pid = cloned?.cast_unsigned();
+    match plan.failure {
+        None => Ok(pid),
+        Some((step, errno)) => {
+            child::wait(pid);
+            Err(step.explain(launch, errno))
         }
     }
+}
 
-    fn explain(&self, report: [u8; REPORT_LEN]) -> LaunchError {
-        let [step, errno @ ..] = report;
-        let errno = i32::from_le_bytes(errno);
-        let step = match step {
-            SESSION => "start a session".to_owned(),
-            TERMINAL => "take the terminal".to_owned(),
-            DESCRIPTORS => "set up the descriptors".to_owned(),
-            DIRECTORY => format!("enter the folder {}", self.cwd.display()),
-            _ => {
-                format!("execute {}{}", self.program.display(), exec_detail(Path::new(&self.program), errno))
-            }
+impl Step {
+    fn explain(self, launch: &Launch<'_>, errno: i32) -> LaunchError {
+        let (program, cwd) = (launch.program, launch.cwd.unwrap_or(Path::new("")));
+        let step = match self {
+            Self::Session => "start a session".to_owned(),
+            Self::Descriptors => "set up the descriptors".to_owned(),
+            Self::Terminal => "take the terminal".to_owned(),
+            Self::Folder => format!("enter the folder {}", cwd.display()),
+            Self::Execute => format!("execute {}{}", program.display(), exec_detail(program, errno)),
         };
         LaunchError { step, errno }
     }
@@ -178,13 +151,18 @@ fn close_on_exec_from(first: RawFd) {
     }
 }
 
-/// A step, then the error number.
-const REPORT_LEN: usize = 5;
-const SESSION: u8 = 1;
-const TERMINAL: u8 = 2;
-const DESCRIPTORS: u8 = 3;
-const DIRECTORY: u8 = 4;
-const EXECUTE: u8 = 5;
+/// More than enough for a few system calls, in a debug build too.
+const CHILD_STACK: usize = 32 * 1024;
+
+/// What the child does, in this order.
+#[derive(Clone, Copy)]
+enum Step {
+    Session,
+    Descriptors,
+    Terminal,
+    Folder,
+    Execute,
+}
 
 const LISTEN_PID: &[u8] = b"LISTEN_PID=";
 
@@ -203,8 +181,19 @@ struct Plan {
     /// All beyond the numbers that they are to become, so that none is overwritten before its turn.
     descriptors: Vec<OwnedFd>,
     role: Role,
-    report: File,
-    report_writer: OwnedFd,
+    parent: libc::pid_t,
+    /// What the child could not do, and the error number.
+    failure: Option<(Step, i32)>,
+}
+
+/// What the child does. Only system calls from here on, and no allocation.
+extern "C" fn carry_out(plan: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: it is the plan that `launch` passed, which waits and does not touch it.
+    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    let step = plan.steps();
+    plan.failure = Some((step, Errno::last_raw()));
+    // SAFETY: _exit runs nothing of this process's.
+    unsafe { libc::_exit(127) }
 }
 
 impl Plan {
@@ -212,8 +201,6 @@ impl Plan {
         let taken = i32::try_from(launch.descriptors.len()).map_err(io::Error::other)?.max(3);
         let descriptors = launch.descriptors.iter().map(|descriptor| duplicate_beyond(*descriptor, taken));
         let descriptors = descriptors.collect::<io::Result<Vec<_>>>()?;
-        let (report, report_writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-        let report_writer = duplicate_beyond(std::os::fd::AsFd::as_fd(&report_writer), taken)?;
 
         let argv = launch.argv.iter().map(|arg| c_string(arg)).collect::<io::Result<Vec<_>>>()?;
         let mut environment = launch.environment.iter().map(variable).collect::<io::Result<Vec<_>>>()?;
@@ -238,36 +225,24 @@ impl Plan {
             cwd: launch.cwd.map(|cwd| c_string(cwd.as_os_str())).transpose()?,
             descriptors,
             role: launch.role,
-            report: report.into(),
-            report_writer,
+            parent: nix::unistd::getpid().as_raw(),
+            failure: None,
         })
     }
 
-    /// What the child does. Only system calls from here on, and no allocation.
-    fn carry_out(&mut self, parent: libc::pid_t) -> ! {
-        let step = self.steps(parent);
-        let errno = Errno::last_raw().to_le_bytes();
-        let mut report = [step; REPORT_LEN];
-        report.iter_mut().skip(1).zip(errno).for_each(|(to, from)| *to = from);
-        // SAFETY: the buffer has the length that is given.
-        unsafe { libc::write(self.report_writer.as_raw_fd(), report.as_ptr().cast(), REPORT_LEN) };
-        // SAFETY: _exit runs nothing of this process's.
-        unsafe { libc::_exit(127) }
-    }
-
     /// Returns the step that failed; `errno` tells why.
-    fn steps(&mut self, parent: libc::pid_t) -> u8 {
+    fn steps(&mut self) -> Step {
+        // SAFETY: no arguments.
+        if unsafe { libc::setsid() } < 0 {
+            return Step::Session;
+        }
         if let Role::Agent { .. } = self.role {
-            // SAFETY: no arguments.
-            if unsafe { libc::setsid() } < 0 {
-                return SESSION;
-            }
             // SAFETY: the request takes one number.
             if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
-                return SESSION;
+                return Step::Session;
             }
             // SAFETY: no arguments.
-            if unsafe { libc::getppid() } != parent {
+            if unsafe { libc::getppid() } != self.parent {
                 // The parent died before it could be said that this is to die with it.
                 // SAFETY: _exit runs nothing of this process's.
                 unsafe { libc::_exit(127) }
@@ -276,20 +251,20 @@ impl Plan {
         for (number, descriptor) in (0..).zip(&self.descriptors) {
             // SAFETY: both are numbers; the copy does not close itself on exec.
             if unsafe { libc::dup2(descriptor.as_raw_fd(), number) } < 0 {
-                return DESCRIPTORS;
+                return Step::Descriptors;
             }
         }
         close_on_exec_from(i32::try_from(self.descriptors.len()).unwrap_or(3));
         if self.role == (Role::Agent { terminal: true }) {
             // SAFETY: the request takes a number; 0: not from another session that has it.
             if unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
-                return TERMINAL;
+                return Step::Terminal;
             }
         }
         if let Some(cwd) = &self.cwd {
             // SAFETY: the text ends with a zero.
             if unsafe { libc::chdir(cwd.as_ptr()) } < 0 {
-                return DIRECTORY;
+                return Step::Folder;
             }
         }
         self.fill_in_listen_pid();
@@ -302,7 +277,7 @@ impl Plan {
                 self.environment_pointers.as_ptr(),
             )
         };
-        EXECUTE
+        Step::Execute
     }
 
     /// The child's own number, which nobody knows before the fork.

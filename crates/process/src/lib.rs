@@ -23,6 +23,7 @@ pub mod file;
 pub mod identity;
 pub mod launch;
 pub mod lock;
+pub mod lost;
 pub mod peer;
 pub mod poll;
 pub mod session;
@@ -37,6 +38,7 @@ pub use descriptor::{receive_with_descriptor, send_with_descriptor};
 pub use file::write_atomically;
 pub use identity::{Identity, ancestors, boot_id};
 pub use lock::{LockError, LockFile};
+pub use lost::{Lost, end_lost};
 pub use peer::{TcpPeer, effective_uid, owner_of_inode, peer_of_socket, tcp_peer};
 pub use signal::Signal;
 

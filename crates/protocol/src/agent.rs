@@ -76,6 +76,8 @@ pub struct LastExit {
     pub forced: bool,
     /// How many descendants had to be killed after the grace period, or after it ended by itself.
     pub leftovers: u32,
+    /// The system's reason why it could not be started.
+    pub message: Option<String>,
 }
 
 impl LastExit {
@@ -88,12 +90,13 @@ impl LastExit {
             reason,
             forced: exit.forced,
             leftovers: exit.leftovers,
+            message: None,
         }
     }
 
     /// An end of which nothing but the time and the reason is known.
     pub fn unseen(at: Timestamp, reason: ExitReason) -> Self {
-        Self { code: None, signal: None, at, reason, forced: false, leftovers: 0 }
+        Self { code: None, signal: None, at, reason, forced: false, leftovers: 0, message: None }
     }
 }
 

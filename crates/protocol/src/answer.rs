@@ -34,7 +34,7 @@ pub enum Answer {
     /// To `Status`.
     Status(Box<ServerStatus>),
     /// To `Start` and `Stop`.
-    Agent(AgentAnswer),
+    Agent(Box<AgentAnswer>),
     /// To `Restart`.
     Restarted(Box<RestartAnswer>),
     /// To `Handoff`.

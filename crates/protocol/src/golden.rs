@@ -31,7 +31,16 @@ fn lines<T: Encode + Decode<()> + Debug + PartialEq>(values: Vec<T>) -> String {
 
 fn exit() -> LastExit {
     let (code, signal) = (Some(-1), Some("SIGTERM".to_owned()));
-    LastExit { code, signal, at: Timestamp(300), reason: ExitReason::Restart, forced: true, leftovers: 2 }
+    let message = Some("m".to_owned());
+    LastExit {
+        code,
+        signal,
+        at: Timestamp(300),
+        reason: ExitReason::Restart,
+        forced: true,
+        leftovers: 2,
+        message,
+    }
 }
 
 fn view() -> AgentView {
@@ -136,7 +145,7 @@ fn the_bytes_of_every_answer_are_pinned() {
     insta::assert_snapshot!(lines(vec![
         answer(Answer::Agents(vec![])),
         answer(Answer::Status(Box::new(status))),
-        answer(Answer::Agent(AgentAnswer { agent: view(), delivery: None })),
+        answer(Answer::Agent(Box::new(AgentAnswer { agent: view(), delivery: None }))),
         answer(Answer::Restarted(Box::new(restarted))),
         answer(Answer::Handoff(Box::new(handoff))),
         answer(Answer::Logs(LogLines { lines: vec!["l".into()], truncated: true })),

@@ -122,6 +122,15 @@ pub enum Event<L> {
         generation: u64,
         /// When that was noticed.
         at: Timestamp,
+        /// How many processes it had left behind, all of them ended by now.
+        leftovers: u32,
+    },
+    /// A start was refused before anything was tried.
+    Refused {
+        /// When.
+        at: Timestamp,
+        /// Why, for a person.
+        why: String,
     },
     /// The time of [`crate::Machine::deadline`] has come.
     Tick,

@@ -166,7 +166,7 @@ impl World {
             (Move::ProcessEndsByItself, Some((_, true))) => self.end(generation, true),
             (Move::ShimDies, Some(_)) => {
                 self.living.clear();
-                self.feed(Event::Lost { generation, at: Timestamp(2) });
+                self.feed(Event::Lost { generation, at: Timestamp(2), leftovers: 1 });
             }
             (Move::StopIncomplete, Some((_, true))) if self.stop_asked => {
                 self.feed(Event::StopIncomplete { generation, left: "7 (sh), uninterruptible".into() });
@@ -343,6 +343,33 @@ fn nothing_is_started_beside_what_could_not_be_ended() {
     world.step(&Move::TreeEnds);
     assert_eq!(world.launched, [1]);
     assert_eq!(world.machine.state(), AgentState::Stopped);
+}
+
+#[test]
+fn a_restart_of_a_process_that_settles_takes_those_who_wait_for_it_along() {
+    let mut world = running();
+    world.step(&Move::Restart(Mode::Wait));
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimStarts);
+    world.step(&Move::Restart(Mode::Wait));
+    assert_eq!(world.answers[&Ticket(2)], None);
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimStarts);
+    world.step(&Move::TimePasses(200));
+    for ticket in [2, 3] {
+        assert!(matches!(world.answers[&Ticket(ticket)], Some(Outcome::Restarted { .. })));
+    }
+}
+
+#[test]
+fn a_start_that_is_refused_shows_as_failed_and_touches_no_process() {
+    let mut world = running();
+    world.feed(Event::Refused { at: Timestamp(9), why: "no".into() });
+    assert_eq!(world.machine.state(), AgentState::Running);
+    let mut world = World::new();
+    world.feed(Event::Refused { at: Timestamp(9), why: "no".into() });
+    assert_eq!(world.machine.state(), AgentState::Failed);
+    assert_eq!(world.machine.last_exit().unwrap().message.as_deref(), Some("no"));
 }
 
 #[test]

@@ -155,6 +155,11 @@ impl<L> Machine<L> {
         matches!(self.state, State::Stopping { then: AfterStop::Start { .. }, .. })
     }
 
+    /// Whether the process has yet to live long enough for its start to be a success.
+    pub fn is_settling(&self) -> bool {
+        matches!(self.state, State::Running { settling: Some(_), .. })
+    }
+
     /// When [`Event::Tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.state {
@@ -195,9 +200,10 @@ impl<L> Machine<L> {
             Event::Exited { generation, exit } if generation == self.generation => {
                 self.ended(Ending::Seen(exit), now, &mut effects);
             }
-            Event::Lost { generation, at } if generation == self.generation => {
-                self.ended(Ending::Lost(at), now, &mut effects);
+            Event::Lost { generation, at, leftovers } if generation == self.generation => {
+                self.ended(Ending::Lost { at, leftovers }, now, &mut effects);
             }
+            Event::Refused { at, why } => self.refused(at, why),
             Event::StopIncomplete { generation, left } if generation == self.generation => {
                 self.stop_incomplete(&left, &mut effects);
             }
@@ -390,7 +396,7 @@ impl<L> Machine<L> {
         let waiters = std::mem::take(waiters);
         let after = std::mem::replace(after, AfterStart::Run);
         self.state = State::Idle(AgentState::Failed);
-        self.last_exit = Some(LastExit::unseen(at, ExitReason::SpawnFailed));
+        self.note_failure(at, why.to_owned());
         effects.extend(
             waiters
                 .into_iter()
@@ -500,15 +506,20 @@ impl<L> Machine<L> {
         &mut self,
         stop: StopPlan,
         tickets: Vec<Ticket>,
-        then: AfterStop<L>,
+        mut then: AfterStop<L>,
         now: Instant,
         effects: &mut Vec<Effect<L>>,
     ) {
         let State::Running { process, settling, leaving } = &mut self.state else { return };
         let process = *process;
         let outcome = if self.closing { Outcome::ShuttingDown } else { Outcome::Superseded };
-        for waiter in settling.take().into_iter().flat_map(|settling| settling.waiters) {
-            effects.push(Effect::Answer(waiter.ticket, outcome.clone()));
+        let settling = settling.take().into_iter().flat_map(|settling| settling.waiters);
+        match &mut then {
+            // Whoever still waits for the process that is replaced wants one that lives.
+            AfterStop::Start { waiters, .. } => waiters.extend(settling),
+            AfterStop::Stay => {
+                effects.extend(settling.map(|waiter| Effect::Answer(waiter.ticket, outcome.clone())));
+            }
         }
         if let Some(mut leaving) = leaving.take() {
             leaving.then.supersede(&outcome, effects);
@@ -535,6 +546,19 @@ impl<L> Machine<L> {
         effects.push(Effect::Launch { generation: self.generation, launch });
         self.state =
             State::Starting { before, deadline: now + START_LIMIT, settle, waiters, after: AfterStart::Run };
+    }
+
+    /// Whoever looks at an agent that does not run sees why it could not be started.
+    fn refused(&mut self, at: Timestamp, why: String) {
+        if let State::Idle(state) = &mut self.state {
+            *state = AgentState::Failed;
+            self.note_failure(at, why);
+        }
+    }
+
+    fn note_failure(&mut self, at: Timestamp, why: String) {
+        let exit = LastExit::unseen(at, ExitReason::SpawnFailed);
+        self.last_exit = Some(LastExit { message: Some(why), ..exit });
     }
 
     fn note_exit(&mut self, ending: Ending, reason: ExitReason) -> LastExit {
@@ -593,21 +617,23 @@ impl Waiter {
 /// How the end of a process became known.
 enum Ending {
     Seen(ShimExit),
-    Lost(Timestamp),
+    Lost { at: Timestamp, leftovers: u32 },
 }
 
 impl Ending {
     fn at(&self) -> Timestamp {
         match self {
             Self::Seen(exit) => exit.at,
-            Self::Lost(at) => *at,
+            Self::Lost { at, .. } => *at,
         }
     }
 
     fn into_last_exit(self, reason: ExitReason) -> LastExit {
         match self {
             Self::Seen(exit) => LastExit::of(&exit, reason),
-            Self::Lost(at) => LastExit::unseen(at, ExitReason::Lost),
+            Self::Lost { at, leftovers } => {
+                LastExit { leftovers, forced: leftovers > 0, ..LastExit::unseen(at, ExitReason::Lost) }
+            }
         }
     }
 }

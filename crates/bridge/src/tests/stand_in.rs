@@ -195,7 +195,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             caller: Caller::Agent { name: "claude".to_owned() },
         })),
         Request::Start { name, .. } | Request::Stop { name, .. } => {
-            Answer::Agent(AgentAnswer { agent: agent(name), delivery: None })
+            Answer::Agent(Box::new(AgentAnswer { agent: agent(name), delivery: None }))
         }
         Request::Restart(restart) => Answer::Restarted(Box::new(RestartAnswer {
             accepted: true,

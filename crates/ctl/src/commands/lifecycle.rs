@@ -201,7 +201,7 @@ impl Report<'_> {
                 screen.done(format_args!("{} {text}", screen.paint(style, agent_of(&answer)?)))?;
                 let name = agent_of(&answer)?;
                 let shown = match answer {
-                    Answer::Agent(answer) => Shown::Agent(answer),
+                    Answer::Agent(answer) => Shown::Agent(*answer),
                     Answer::Restarted(answer) => Shown::Restarted(answer),
                     other => return Err(talk::unexpected(&other)),
                 };

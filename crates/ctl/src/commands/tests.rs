@@ -20,7 +20,7 @@ fn world() -> (World, PathBuf) {
 }
 
 fn done(name: &str, state: AgentState) -> Answer {
-    Answer::Agent(AgentAnswer { agent: view(name, state, 1), delivery: None })
+    Answer::Agent(Box::new(AgentAnswer { agent: view(name, state, 1), delivery: None }))
 }
 
 fn served(status: &ServerStatus) -> Answer {

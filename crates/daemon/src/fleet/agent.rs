@@ -51,6 +51,8 @@ pub(super) struct Report {
     pub idle: bool,
     /// It knows of the shutdown: what is idle now stays so.
     pub closing: bool,
+    /// See [`Machine::is_settling`].
+    pub settling: bool,
     /// A process has ended and its shim waits until that is stored.
     pub to_save: bool,
     /// Requests that are done.
@@ -92,6 +94,10 @@ impl AgentTask {
         orders
     }
 
+    fn end_lost(&self, generation: u64) -> u32 {
+        super::adopt::end_lost(&self.state_dir, &self.name, generation)
+    }
+
     /// How things are, without answers.
     pub(super) fn report(&self) -> Report {
         Report {
@@ -103,6 +109,7 @@ impl AgentTask {
             launched: self.launched.clone(),
             idle: self.machine.is_idle() && self.link.is_none(),
             closing: self.machine.is_closing(),
+            settling: self.machine.is_settling(),
             to_save: false,
             answers: Vec::new(),
         }
@@ -245,8 +252,9 @@ impl Running {
             }
             Some(FromShim::Facts(_) | FromShim::Output(_) | FromShim::Detached { .. }) => None,
             None => {
-                tracing::error!(agent = self.task.name, generation, "its shim is gone");
-                Some(Event::Lost { generation, at })
+                let leftovers = self.task.end_lost(generation);
+                tracing::error!(agent = self.task.name, generation, leftovers, "its shim is gone");
+                Some(Event::Lost { generation, at, leftovers })
             }
         }
     }

@@ -14,7 +14,8 @@ pub(super) fn file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("handoff").join(format!("{name}.json"))
 }
 
-/// The hand-off of a restart that is about to be accepted; restarts that are joined keep all their notes.
+/// The hand-off of a restart that is about to be accepted; restarts that are joined keep all their notes,
+/// and with `unsettled` a process that is replaced before it could look at its own hands it on.
 pub(super) fn compose(
     state_dir: &Path,
     name: &str,
@@ -22,8 +23,11 @@ pub(super) fn compose(
     note: Note,
     config_diff: &[String],
     request_id: Option<String>,
+    unsettled: bool,
 ) -> Handoff {
-    let mut notes = read(&next_file(state_dir, name)).map(|earlier| earlier.notes).unwrap_or_default();
+    let unread = || read_present(state_dir, name).filter(|present| unsettled && present.read_at.is_none());
+    let earlier = read(&next_file(state_dir, name)).or_else(unread);
+    let mut notes = earlier.map(|earlier| earlier.notes).unwrap_or_default();
     notes.push(note);
     Handoff {
         agent: name.to_owned(),
@@ -123,7 +127,7 @@ mod tests {
     }
 
     fn accept(state_dir: &Path, generation: u64, note: Note) -> Handoff {
-        let handoff = compose(state_dir, "a", generation, note, &[], None);
+        let handoff = compose(state_dir, "a", generation, note, &[], None, false);
         write_next(state_dir, &handoff).unwrap();
         handoff
     }
@@ -142,6 +146,20 @@ mod tests {
         assert_eq!(read_present(state_dir, "a").unwrap(), joined);
         promote(state_dir, "a", 4);
         assert_eq!(read_present(state_dir, "a"), None, "a plain start has no note");
+    }
+
+    #[test]
+    fn a_process_that_is_replaced_before_it_settled_hands_its_unread_notes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let next = |unsettled| {
+            let note = note(Caller::Operator, "two");
+            compose(dir.path(), "a", 3, note, &[], None, unsettled).notes.len()
+        };
+        accept(dir.path(), 2, note(Caller::Operator, "one"));
+        promote(dir.path(), "a", 2);
+        assert_eq!((next(true), next(false)), (2, 1));
+        mark_read(dir.path(), &mut read_present(dir.path(), "a").unwrap());
+        assert_eq!(next(true), 1);
     }
 
     #[test]

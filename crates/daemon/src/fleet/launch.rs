@@ -8,7 +8,7 @@ use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -229,9 +229,6 @@ fn check_cwd(agent: &Agent) -> Result<(), Failure> {
 }
 
 fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
-    if let Some(folder) = log_file.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| unusable(agent, folder, &error))?;
-    }
     match std::fs::symlink_metadata(log_file) {
         Ok(metadata) if metadata.is_symlink() => {
             Err(cannot_run(agent, &format!("its log {} is a symbolic link", log_file.display())))
@@ -241,6 +238,7 @@ fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
         _ => std::fs::OpenOptions::new()
             .append(true)
             .create(true)
+            .mode(0o600)
             .open(log_file)
             .map(drop)
             .map_err(|error| unusable(agent, log_file, &error)),
@@ -287,7 +285,9 @@ mod tests {
                 ("MCP_RESTART_TOKEN", "operator"),
             ];
             let inherited = inherited.map(|(name, value)| (name.into(), value.into())).to_vec();
-            Self { dir: tempfile::tempdir().unwrap(), inherited }
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("logs")).unwrap();
+            Self { dir, inherited }
         }
 
         fn prepare(&self, entry: &str) -> Result<Launch, Failure> {

@@ -49,7 +49,7 @@ impl Members {
     pub(super) fn enlist(&mut self, name: &str, store: &Store) {
         if !self.by_name.contains_key(name) {
             let record = store.agent(name).cloned().unwrap_or_default();
-            let state = if record.exited { AgentState::Exited } else { AgentState::Stopped };
+            let state = record.state.unwrap_or(AgentState::Stopped);
             self.add(name, Machine::new(state, record.generation, record.last_exit), None, None);
         }
     }
@@ -115,6 +115,17 @@ impl Members {
 
     pub(super) fn is_idle(&self, name: &str) -> bool {
         self.by_name.get(name).is_none_or(|member| member.report.idle)
+    }
+
+    /// Whether its process has yet to live long enough for its start to be a success.
+    pub(super) fn is_settling(&self, name: &str) -> bool {
+        self.by_name.get(name).is_some_and(|member| member.report.settling)
+    }
+
+    /// Another agent, by a name that differs in its case alone, whose files an agent of this name would share.
+    pub(super) fn namesake(&self, name: &str) -> Option<&str> {
+        let same = |other: &str| other != name && other.eq_ignore_ascii_case(name);
+        self.iter().find(|(other, member)| same(other) && !member.report.idle).map(|(other, _)| other)
     }
 
     pub(super) fn generation(&self, name: &str) -> u64 {

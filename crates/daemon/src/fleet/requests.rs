@@ -114,7 +114,9 @@ impl FleetTask {
         let note = Note { from: caller.clone(), text: request.note.clone() };
         let generation = self.members.generation(&name) + 1;
         let request_id = request.request_id.clone();
-        let handoff = handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id);
+        let unsettled = self.members.is_settling(&name);
+        let handoff =
+            handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, unsettled);
         let notes = handoff::notes_for_prompt(&handoff, &name);
         let prompt =
             mcp_restart_agents::restart_prompt(&describe(caller, &name), generation, &notes, &config_diff);
@@ -180,7 +182,25 @@ impl FleetTask {
             token: &token,
             inherited: &self.inherited,
         };
-        launch::prepare(&entry.agent, around, path, restart)
+        let prepared = self
+            .check_namesake(&entry.agent.name)
+            .and_then(|()| launch::prepare(&entry.agent, around, path, restart));
+        if let Err(failure) = &prepared {
+            let refused = MachineEvent::Refused { at: Timestamp::now(), why: failure.message.clone() };
+            self.members.order(&entry.agent.name, Order::Event(refused));
+        }
+        prepared
+    }
+
+    fn check_namesake(&self, name: &str) -> Result<(), Failure> {
+        match self.members.namesake(name) {
+            Some(other) => Err(Failure::new(
+                ErrorCode::SpawnFailed,
+                format!("{other} still runs, whose name differs in case alone"),
+            )
+            .hint(format!("`mcp-restartctl stop {other}` first"))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn ask(
@@ -224,6 +244,13 @@ impl FleetTask {
 
     /// The failure for a name that nobody has.
     pub(super) fn unknown(&self, name: &str) -> Failure {
+        if self.members.get(name).is_some_and(|member| member.report.process.is_some()) {
+            return Failure::new(
+                ErrorCode::UnknownAgent,
+                format!("{name} runs, but is no longer in the config"),
+            )
+            .hint(format!("add it again, or end it with `mcp-restartctl stop {name}`"));
+        }
         let names: Vec<&str> = self.config.entries().iter().map(|entry| &*entry.agent.name).collect();
         let hint = if names.is_empty() {
             format!("{} has no agents", self.config.in_force().file.display())

@@ -1,6 +1,6 @@
 //! `state.json`: what the daemon must not forget between its lives.
 
-use mcp_restart_protocol::agent::LastExit;
+use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -44,9 +44,9 @@ pub(super) struct AgentRecord {
     pub generation: u64,
     /// The agent's own token.
     pub token: String,
-    /// Whether the last thing it did was to end by itself.
+    /// How it was left: stopped, exited or failed. A process that runs is found by its shim.
     #[serde(default)]
-    pub exited: bool,
+    pub state: Option<AgentState>,
     /// How its last process ended.
     pub last_exit: Option<LastExit>,
     /// When it restarted itself, within the window of its limit.

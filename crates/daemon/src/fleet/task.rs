@@ -267,16 +267,17 @@ impl FleetTask {
         let name = report.name.clone();
         let answers = std::mem::take(&mut report.answers);
         let record = self.store.agent(&name);
-        let exited = report.state == AgentState::Exited;
+        let left = matches!(report.state, AgentState::Stopped | AgentState::Exited | AgentState::Failed);
+        let state = left.then_some(report.state);
         if record.is_none_or(|record| {
             record.generation != report.generation
                 || record.last_exit != report.last_exit
-                || record.exited != exited
+                || record.state != state
         }) {
             let record = self.store.agent_mut(&name);
             record.generation = report.generation;
             record.last_exit.clone_from(&report.last_exit);
-            record.exited = exited;
+            record.state = state;
         }
         if report.to_save {
             self.to_acknowledge.push(name.clone());

@@ -34,11 +34,11 @@ impl Context {
             Request::Status => self.status(caller).await.map(Box::new).map(Answer::Status),
             Request::Start { path, name, wait } => {
                 let request = Lifecycle { caller, path: door(&path)?, name, wait };
-                self.fleet.start(request).await.map(Answer::Agent)
+                self.fleet.start(request).await.map(Box::new).map(Answer::Agent)
             }
             Request::Stop { path, name, wait } => {
                 let request = Lifecycle { caller, path: door(&path)?, name, wait };
-                self.fleet.stop(request).await.map(Answer::Agent)
+                self.fleet.stop(request).await.map(Box::new).map(Answer::Agent)
             }
             Request::Restart(request) => {
                 let path = door(&request.path)?;

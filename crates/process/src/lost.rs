@@ -1,0 +1,92 @@
+//! What is left of an agent whose shim was killed.
+//!
+//! Its descendants have gone to init, so no tree leads to them. They are known by their environment: the
+//! one place where processes are looked for by anything but their descent.
+
+use crate::procfs;
+use crate::signal::Signal;
+use crate::tree::{self, Process};
+use mcp_restart_paths::RestartPath;
+use std::collections::HashSet;
+use std::fs;
+
+/// A process that is told to die may have started one more meanwhile.
+const ROUNDS: u32 = 8;
+
+/// The agent, as its processes carry it in their environment.
+#[derive(Debug, Clone, Copy)]
+pub struct Lost<'a> {
+    /// `MCP_RESTART_SOCKET`.
+    pub socket: &'a str,
+    /// `MCP_RESTART_AGENT`.
+    pub agent: &'a str,
+    /// `MCP_RESTART_GENERATION`, and every number before it.
+    pub generation: u64,
+}
+
+/// Kills every process that carries these marks, and what those start meanwhile. Returns how many.
+pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
+    let mut ended = HashSet::new();
+    for _ in 0..ROUNDS {
+        let found: Vec<Process> =
+            procfs::pids().filter(|pid| lost.owns(*pid)).filter_map(Process::of).collect();
+        if found.is_empty() {
+            break;
+        }
+        for process in found {
+            // It may have ended by itself, or belong to somebody else by now.
+            let _ = tree::signal(path, &process, Signal::KILL);
+            ended.insert((process.pid, process.start_time));
+        }
+    }
+    ended.len()
+}
+
+impl Lost<'_> {
+    fn owns(self, pid: u32) -> bool {
+        // The kernel shows no environment of another user's process, nor of a zombie.
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        pid != std::process::id() && self.is_marked(&environment)
+    }
+
+    fn is_marked(self, environment: &[u8]) -> bool {
+        let value = |name: &str| {
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        };
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
+        value("MCP_RESTART_SOCKET") == Some(self.socket.as_bytes())
+            && value("MCP_RESTART_AGENT") == Some(self.agent.as_bytes())
+            && value("MCP_RESTART_GENERATION")
+                .and_then(number)
+                .is_some_and(|number| number <= self.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_agent_of_the_same_state_dir_and_no_later_generation_is_meant() {
+        let lost = Lost { socket: "/s/sock", agent: "a", generation: 3 };
+        let environment = |socket: &str, agent: &str, generation: &str| {
+            format!(
+                "PATH=/bin\0MCP_RESTART_SOCKET={socket}\0MCP_RESTART_AGENT={agent}\0MCP_RESTART_GENERATION={generation}\0"
+            )
+        };
+        let table = [
+            ("/s/sock", "a", "3", true),
+            ("/s/sock", "a", "1", true),
+            ("/s/sock", "a", "4", false),
+            ("/s/sock", "ab", "3", false),
+            ("/other", "a", "3", false),
+            ("/s/sock", "a", "x", false),
+        ];
+        for (socket, agent, generation, meant) in table {
+            let environment = environment(socket, agent, generation);
+            assert_eq!(lost.is_marked(environment.as_bytes()), meant, "{environment:?}");
+        }
+        assert!(!lost.is_marked(b""));
+    }
+}
