@@ -10,6 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::ptr;
 
 /// A program to start. It gets no descriptor but those named here.
 #[derive(Debug)]
@@ -100,6 +101,13 @@ pub(crate) fn wait_without_blocking(pid: i32) -> io::Result<Option<(u32, Exit)>>
     Ok(exit.filter(|_| pid > 0).map(|exit| (pid.cast_unsigned(), exit)))
 }
 
+/// Waits for a child that is ending.
+pub(crate) fn wait(pid: u32) {
+    // SAFETY: the call is not asked for the status, so it writes nothing.
+    let waited = || Errno::result(unsafe { libc::waitpid(pid.cast_signed(), ptr::null_mut(), libc::__WALL) });
+    while waited() == Err(Errno::EINTR) {}
+}
+
 #[expect(clippy::disallowed_methods, reason = "the place to which the ban sends everybody else")]
 fn spawn_fast(spawn: Spawn) -> io::Result<u32> {
     let mut command = Command::new(&spawn.program);
@@ -131,8 +139,5 @@ fn spawn_with_listeners(path: RestartPath, spawn: &Spawn) -> io::Result<u32> {
         descriptors: &descriptors as &[BorrowedFd<'_>],
         role: Role::Listener,
     };
-    let forked = launch::fork(path, &launch)?;
-    let pid = forked.pid();
-    forked.wait_for_exec()?;
-    Ok(pid)
+    Ok(launch::launch(path, &launch)?)
 }

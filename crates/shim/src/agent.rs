@@ -69,8 +69,7 @@ pub(crate) struct SpawnFailure {
 }
 
 impl Agent {
-    /// Starts the agent. While it is on its way to its program, `publish` makes it known; if that fails
-    /// the agent is ended at once.
+    /// Starts the agent, then makes it known by `publish`; if that fails it is ended at once.
     pub(crate) fn launch<T>(
         order: ShimLaunch,
         own: &OwnIdentity,
@@ -88,7 +87,7 @@ impl Agent {
         let argv: Vec<OsString> = order.argv.into_iter().map(text).collect();
         let environment: Vec<(OsString, OsString)> =
             order.environment.into_iter().map(|(name, value)| (text(name), text(value))).collect();
-        let forked = launch::fork(
+        let pid = launch::launch(
             path,
             &Launch {
                 program: Path::new(&program),
@@ -101,7 +100,6 @@ impl Agent {
         )
         .map_err(|error| fail(&mut output, error.into()))?;
         drop(stdio);
-        let pid = forked.pid();
         let mut agent = Self {
             facts: Facts {
                 protocol: SHIM_PROTOCOL,
@@ -125,9 +123,7 @@ impl Agent {
             by_itself: false,
             incomplete: None,
         };
-        let published = publish(&agent.facts);
-        forked.wait_for_exec().map_err(|error| fail(&mut agent.output, error.into()))?;
-        match published {
+        match publish(&agent.facts) {
             Ok(published) => Ok((agent, published)),
             Err(failure) => {
                 agent.sweep.kill(RestartPath::AbandonedShim);
