@@ -141,3 +141,74 @@ fn spawn_with_listeners(path: RestartPath, spawn: &Spawn) -> io::Result<u32> {
     };
     Ok(launch::launch(path, &launch)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{PipeReader, Read as _};
+
+    fn shell(script: &str) -> (Spawn, PipeReader) {
+        let (reader, writer) = io::pipe().unwrap();
+        let spawn = Spawn {
+            program: "/bin/sh".into(),
+            arg0: Some("renamed".into()),
+            args: vec!["-c".into(), script.into()],
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into()), ("ONLY".into(), "this".into())],
+            stdin: None,
+            output: Some(writer.into()),
+            inherited: Vec::new(),
+        };
+        (spawn, reader)
+    }
+
+    fn output(mut reader: PipeReader) -> String {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_child_gets_what_is_named_and_its_exit_is_told_for_good() {
+        let (spec, reader) = shell("cat; echo \"$0 $ONLY $HOME\"; exit 3");
+        let mut child = spawn(RestartPath::BridgeChild, spec).unwrap();
+        assert_eq!(output(reader), "renamed this \n");
+        // The output is closed a moment before the end.
+        let exit = loop {
+            if let Some(exit) = child.try_wait().unwrap() {
+                break exit;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(exit, Exit::Code(3));
+        assert_eq!(child.try_wait().unwrap(), Some(exit));
+        assert!(child.signal(RestartPath::BridgeChild, Signal::TERMINATE).is_err());
+    }
+
+    #[test]
+    fn a_server_finds_its_sockets_by_number() {
+        let (reader, first) = io::pipe().unwrap();
+        let (other_reader, second) = io::pipe().unwrap();
+        let (mut spec, errors) =
+            shell("echo \"$LISTEN_FDS $LISTEN_PID $$\" >&3; exec >&4; echo second; ls /proc/$$/fd");
+        spec.inherited = vec![first.into(), second.into()];
+        let child = spawn(RestartPath::BridgeChild, spec).unwrap();
+        let pid = child.pid();
+        assert_eq!(output(reader), format!("2 {pid} {pid}\n"));
+        assert_eq!(output(other_reader), "second\n0\n1\n2\n3\n4\n");
+        assert_eq!(output(errors), "");
+        wait(pid);
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_executed_leaves_no_child() {
+        let (mut spec, reader) = shell("");
+        spec.program = "/no/such/program".into();
+        spec.inherited = vec![reader.into()];
+        let error = spawn(RestartPath::BridgeChild, spec).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            error.to_string(),
+            "cannot execute /no/such/program: No such file or directory (os error 2)"
+        );
+    }
+}

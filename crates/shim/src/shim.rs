@@ -61,10 +61,10 @@ enum Stage {
 }
 
 struct Served {
+    /// Held until this shim ends, and given up first then: the next one waits for it.
+    _lock: LockFile,
     agent: Agent,
     listener: UnixListener,
-    /// Held until this shim ends.
-    _lock: LockFile,
 }
 
 /// What woke the loop up.
@@ -336,7 +336,7 @@ impl Shim {
             listen(&self.files.socket).map_err(|error| failure("listen on", &self.files.socket, &error))
         });
         match started {
-            Ok((agent, listener)) => Ok(Served { agent, listener, _lock: lock }),
+            Ok((agent, listener)) => Ok(Served { _lock: lock, agent, listener }),
             Err(failure) => {
                 self.remove_files();
                 Err(failure)
