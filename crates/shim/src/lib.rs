@@ -1,7 +1,7 @@
 //! The small per-agent parent process that owns the agent, its output and its exit status.
 //!
 //! ```text
-//!                 Launch: lock, log, socket, fork, facts, exec
+//!                 Launch: lock, log, exec, facts, socket        
 //!   ┌─────────┐ ─────────────────────────────────────────────► ┌─────────┐
 //!   │ waiting │                                                │ running │
 //!   └────┬────┘ ── SpawnFailed ──► gone                        └────┬────┘
