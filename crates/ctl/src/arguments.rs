@@ -1,5 +1,6 @@
 //! The command line itself.
 
+use crate::problem::{Exit, Problem};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(crate) struct Global {
         value_name = "WHEN",
         value_enum,
         default_value_t,
+        hide_default_value = true,
         hide_possible_values = true
     )]
     pub(crate) color: When,
@@ -87,7 +89,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
         /// A note for the new process, which gets it as part of its prompt or by asking for it
-        #[arg(long, value_name = "TEXT")]
+        #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
         note: Option<String>,
         /// Resume the same conversation or start a fresh one [default: what the config says]
         #[arg(long, value_enum, value_name = "same|fresh", hide_possible_values = true)]
@@ -172,7 +174,7 @@ pub(crate) struct Which {
     /// The agents
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Every agent of the config; inside an agent, itself last
+    /// Every agent of the config, for `stop` also those that were removed from it; inside an agent, itself last
     #[arg(long, conflicts_with = "names")]
     pub(crate) all: bool,
     /// Return as soon as the daemon has accepted
@@ -216,6 +218,18 @@ pub(crate) enum Resume {
     Fresh,
 }
 
+/// What is wrong with a command line, in one error and one hint like everything else.
+pub(crate) fn problem(usage: &clap::Error) -> Problem {
+    let text = usage.render().to_string();
+    let mut paragraphs = text.trim_end().split("\n\n");
+    let error = paragraphs.next().unwrap_or_default();
+    let advice: Vec<_> = paragraphs
+        .map(|text| text.trim_start().trim_start_matches("tip: "))
+        .map(|text| text.trim_start_matches("For more information, "))
+        .collect();
+    Problem::new(Exit::Usage, error.strip_prefix("error: ").unwrap_or(error)).hint(advice.join("\n"))
+}
+
 fn field_and_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((field, value)) if !field.is_empty() => Ok((field.to_owned(), value.to_owned())),
@@ -244,6 +258,26 @@ mod tests {
     fn the_help_says_what_there_is() {
         let mut command = Arguments::command().term_width(100);
         insta::assert_snapshot!(command.render_help());
+    }
+
+    #[test]
+    fn a_usage_error_is_one_error_and_one_hint() {
+        let usage = Arguments::try_parse_from(["mcp-restartctl", "restart", "--nope"]).unwrap_err();
+        let Problem::Told { exit, message, hint, .. } = problem(&usage) else { panic!("told") };
+        assert_eq!((exit, message.as_str()), (Exit::Usage, "unexpected argument '--nope' found"));
+        let hint = hint.unwrap();
+        assert!(hint.starts_with("a similar argument exists: '--note'\nUsage: "), "{hint}");
+        assert!(hint.ends_with("\ntry '--help'."), "{hint}");
+    }
+
+    #[test]
+    fn a_note_may_look_like_an_option() {
+        for note in ["- fixed it", "--version"] {
+            let arguments =
+                Arguments::try_parse_from(["mcp-restartctl", "restart", "a", "--note", note]).unwrap();
+            let Command::Restart { note: taken, .. } = arguments.command else { panic!("restart") };
+            assert_eq!(taken.as_deref(), Some(note));
+        }
     }
 
     #[test]

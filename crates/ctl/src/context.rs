@@ -4,8 +4,9 @@ use crate::arguments::Global;
 use crate::problem::{Exit, Problem, faults};
 use crate::screen::Screen;
 use crate::talk::Daemon;
-use mcp_restart_config::{Config, Environment, lookup};
+use mcp_restart_config::{Config, Environment, LoadError, lookup};
 use mcp_restart_protocol::request::Credential;
+use std::cell::Cell;
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ pub(crate) struct Context {
     pub(crate) environment: Environment,
     flags: Global,
     agent_token: Option<String>,
+    fault_told: Cell<bool>,
 }
 
 /// Where a daemon is, or would be.
@@ -28,6 +30,19 @@ pub(crate) struct Place {
     pub(crate) socket: PathBuf,
     /// The config file that it has to serve; none where no file was named or found.
     pub(crate) config: Option<PathBuf>,
+    /// Why that file cannot be used: the state dir is the default one then, and perhaps the wrong one.
+    pub(crate) fault: Option<LoadError>,
+    /// By what it was found.
+    pub(crate) found: Found,
+}
+
+/// What led to a daemon, for hints that lead there again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The command line or a config: the program with the options that mean this daemon.
+    By(String),
+    /// `MCP_RESTART_SOCKET`.
+    BySocket,
 }
 
 impl Context {
@@ -44,7 +59,7 @@ impl Context {
         environment: Environment,
         agent_token: Option<String>,
     ) -> Self {
-        Self { screen, environment, flags, agent_token }
+        Self { screen, environment, flags, agent_token, fault_told: Cell::new(false) }
     }
 
     /// The agent inside which this program runs, as far as the environment tells.
@@ -68,6 +83,17 @@ impl Context {
         self.environment.cwd.join(named)
     }
 
+    /// This program with the options that lead to the same files, for hints.
+    pub(crate) fn program(&self) -> String {
+        let mut program = "mcp-restartctl".to_owned();
+        for (option, value) in [("--config", &self.flags.config), ("--state-dir", &self.flags.state_dir)] {
+            if let Some(value) = value {
+                program = format!("{program} {option} {}", quoted(&value.to_string_lossy()));
+            }
+        }
+        program
+    }
+
     /// The config as it is now.
     pub(crate) fn config(&self) -> Result<Config, Problem> {
         let file = self.config_file();
@@ -89,36 +115,34 @@ impl Context {
 
     fn find(&self) -> Result<Place, Problem> {
         let flags = &self.flags;
+        let file = self.config_file();
+        if flags.config.is_some() && !file.exists() {
+            return Err(no_config_file(&file));
+        }
+        let found = Found::By(self.program());
         if let Some(named) = &flags.state_dir {
-            let config = flags.config.as_ref().map(|file| self.environment.cwd.join(file));
-            return Ok(Place::in_state_dir(self.environment.cwd.join(named), config));
+            let config = flags.config.is_some().then_some(file);
+            return Ok(Place::new(self.environment.cwd.join(named), config, found));
         }
         if flags.config.is_none()
             && let Some(socket) = &self.environment.socket
         {
             let state_dir = socket.parent().unwrap_or(Path::new(".")).to_owned();
-            return Ok(Place { state_dir, socket: socket.clone(), config: None });
+            let place = Place::new(state_dir, None, Found::BySocket);
+            return Ok(Place { socket: socket.clone(), ..place });
         }
-        let file = self.config_file();
         if !file.exists() {
-            let named = flags.config.is_some().then_some(file);
-            return Ok(Place::in_state_dir(lookup::state_dir(None, None, &self.environment)?, named));
-        }
-        match mcp_restart_config::load_as_client(&file, &self.environment) {
-            Ok(config) => {
-                let state_dir = lookup::state_dir(None, Some(&config), &self.environment)?;
-                Ok(Place::in_state_dir(state_dir, Some(file)))
+            if self.environment.config.is_some() {
+                return Err(no_config_file(&file));
             }
-            Err(error) => {
-                let state_dir = lookup::state_dir(None, None, &self.environment)?;
-                self.screen.warning(format_args!(
-                    "the config file cannot be used, so the daemon is looked for in {}\n{}",
-                    state_dir.display(),
-                    faults(&error)
-                ));
-                Ok(Place::in_state_dir(state_dir, Some(file)))
-            }
+            return Ok(Place::new(lookup::state_dir(None, None, &self.environment)?, None, found));
         }
+        let (config, fault) = match mcp_restart_config::load_as_client(&file, &self.environment) {
+            Ok(config) => (Some(config), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let state_dir = lookup::state_dir(None, config.as_ref(), &self.environment)?;
+        Ok(Place { fault, ..Place::new(state_dir, Some(file), found) })
     }
 
     /// A connection to the daemon.
@@ -129,7 +153,29 @@ impl Context {
 
     /// A connection to the daemon that is, or would be, at this place.
     pub(crate) async fn daemon_at(&self, place: &Place) -> Result<Daemon, Problem> {
-        Daemon::connect(place, self.credential(&place.socket)).await
+        let connected = Daemon::connect(place, self.credential(&place.socket)).await;
+        if place.fault.is_none() {
+            return connected;
+        }
+        let mut daemon = connected.inspect_err(|_| self.warn_of_fault(place))?;
+        if place.is_served(&daemon.status().await?.config_file).is_err() {
+            self.warn_of_fault(place);
+        }
+        Ok(daemon)
+    }
+
+    /// Warns, once, that the config cannot be used and the daemon's place is therefore a guess. The daemon that
+    /// serves this file knows the fault and tells it itself.
+    pub(crate) fn warn_of_fault(&self, place: &Place) {
+        if let Some(fault) = &place.fault
+            && !self.fault_told.replace(true)
+        {
+            self.screen.warning(format_args!(
+                "the config file cannot be used, so the daemon is looked for in {}\n{}",
+                place.state_dir.display(),
+                faults(fault)
+            ));
+        }
     }
 
     /// A connection to the daemon by which agents may be started and stopped: it has to be the daemon of
@@ -169,8 +215,16 @@ impl Context {
 
 impl Place {
     /// The daemon of a state dir.
-    pub(crate) fn in_state_dir(state_dir: PathBuf, config: Option<PathBuf>) -> Self {
-        Self { socket: lookup::socket(&state_dir), state_dir, config }
+    pub(crate) fn new(state_dir: PathBuf, config: Option<PathBuf>, found: Found) -> Self {
+        Self { socket: lookup::socket(&state_dir), state_dir, config, fault: None, found }
+    }
+
+    /// The command line that means this daemon.
+    pub(crate) fn program(&self) -> &str {
+        match &self.found {
+            Found::By(program) => program,
+            Found::BySocket => "mcp-restartctl",
+        }
     }
 
     /// Refuses a daemon that serves another config than the one that was found.
@@ -198,6 +252,15 @@ pub(crate) fn no_config_file(file: &Path) -> Problem {
         .hint("mcp-restartctl init writes one, --config FILE names another")
 }
 
+/// A word for a shell, in quotes if it needs them.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_alphanumeric() || "/._-+=:@%,".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 fn same_file(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
@@ -207,8 +270,17 @@ mod tests {
     use super::*;
     use crate::testing::{Output, World};
 
-    fn place(world: &World, flags: Global) -> Place {
-        world.context(flags, &Output::default()).place().unwrap()
+    fn flags(state_dir: Option<&str>, config: Option<&str>) -> Global {
+        Global {
+            state_dir: state_dir.map(PathBuf::from),
+            config: config.map(PathBuf::from),
+            ..Global::default()
+        }
+    }
+
+    fn place(world: &World, flags: Global) -> Result<(PathBuf, Option<PathBuf>), Problem> {
+        let place = world.context(flags, &Output::default()).place()?;
+        Ok((place.state_dir, place.config))
     }
 
     #[test]
@@ -216,37 +288,42 @@ mod tests {
         let mut world = World::new();
         let project = world.write("mcp-restart.config.json", r#"{ "stateDir": "project", "agents": [] }"#);
         let named = world.write("named.json", r#"{ "stateDir": "named", "agents": [] }"#);
-        let flags = |state_dir: Option<&str>, config: Option<&str>| Global {
-            state_dir: state_dir.map(PathBuf::from),
-            config: config.map(PathBuf::from),
-            ..Global::default()
-        };
-
-        assert_eq!(
-            place(&world, flags(None, None)),
-            Place::in_state_dir(world.path("project"), Some(project))
-        );
+        let at = |path: PathBuf, config: Option<&PathBuf>| Ok((path, config.cloned()));
+        assert_eq!(place(&world, flags(None, None)), at(world.path("project"), Some(&project)));
         world.environment.socket = Some("/s/mcp-restartd.sock".into());
-        let by_socket = Place { state_dir: "/s".into(), socket: "/s/mcp-restartd.sock".into(), config: None };
-        assert_eq!(place(&world, flags(None, None)), by_socket);
-        let by_config = Place::in_state_dir(world.path("named"), Some(named.clone()));
-        assert_eq!(place(&world, flags(None, Some("named.json"))), by_config);
-        let by_state_dir = Place::in_state_dir(world.path("d"), Some(named));
-        assert_eq!(place(&world, flags(Some("d"), Some("named.json"))), by_state_dir);
+        assert_eq!(place(&world, flags(None, None)), at("/s".into(), None));
+        assert_eq!(place(&world, flags(None, Some("named.json"))), at(world.path("named"), Some(&named)));
+        assert_eq!(place(&world, flags(Some("d"), Some("named.json"))), at(world.path("d"), Some(&named)));
+        assert_eq!(place(&world, flags(Some("d"), None)), at(world.path("d"), None));
     }
 
     #[test]
-    fn a_broken_config_leads_to_the_default_state_dir_with_a_warning() {
+    fn a_config_that_was_named_and_is_not_there_is_no_guess() {
+        let mut world = World::new();
+        let missing = no_config_file(&world.path("no.json"));
+        assert_eq!(place(&world, flags(None, Some("no.json"))), Err(missing.clone()));
+        assert_eq!(place(&world, flags(Some("d"), Some("no.json"))), Err(missing.clone()));
+        world.environment.config = Some("no.json".into());
+        assert_eq!(place(&world, flags(None, None)), Err(missing));
+    }
+
+    #[test]
+    fn a_broken_config_leads_to_the_default_state_dir_with_one_warning() {
         let world = World::new();
         let file = world.write("mcp-restart.config.json", "{ half");
-        let output = Output::default();
-        let place = world.context(Global::default(), &output).place().unwrap();
-        assert_eq!(place, Place::in_state_dir(world.path(".local/state/mcp-restart"), Some(file)));
-        assert!(
-            output.errors().starts_with("warning: the config file cannot be used"),
-            "{}",
-            output.errors()
-        );
+        let default = world.path(".local/state/mcp-restart");
+        assert_eq!(place(&world, flags(None, None)), Ok((default, Some(file))));
+        let (exit, _, errors) = world.run(&["list"]);
+        assert_eq!(exit, Exit::NotRunning);
+        assert!(errors.starts_with("warning: the config file cannot be used"), "{errors}");
+        assert_eq!(errors.matches("cannot be used").count(), 1, "{errors}");
+    }
+
+    #[test]
+    fn hints_repeat_the_options_that_led_here() {
+        let world = World::new();
+        let context = world.context(flags(Some("it's here"), Some("a.json")), &Output::default());
+        assert_eq!(context.program(), r"mcp-restartctl --config a.json --state-dir 'it'\''s here'");
     }
 
     #[test]

@@ -13,10 +13,8 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::client::ClientError;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, PipeReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -32,8 +30,10 @@ const OPERATORS: [&str; 3] = ["MCP_RESTART_LOG", "MCP_RESTART_TOKEN", "MCP_RESTA
 /// A daemon that was started and is not known to serve yet.
 pub(crate) struct Starting {
     child: Child,
-    log: File,
-    log_file: PathBuf,
+    /// What it says on standard error, until it serves.
+    said: PipeReader,
+    words: Vec<u8>,
+    place: Place,
 }
 
 /// Whose variables a new daemon gets.
@@ -53,37 +53,21 @@ pub(crate) enum Outcome {
     Ended(ExitStatus),
 }
 
-/// Starts the daemon of a place in a session of its own, with its log file for standard error.
+/// Starts the daemon of a place in a session of its own. It alone touches the state dir, once it has found that
+/// it may; until it serves, what it says comes here.
 pub(crate) fn start(
     path: RestartPath,
     place: &Place,
     config: &Path,
     inherit: Inherit,
 ) -> Result<Starting, Problem> {
-    let state_dir = &place.state_dir;
-    let cannot = |what: &str, path: &Path, error: io::Error| {
-        Problem::caused(Exit::Failed, format!("cannot {what} {}", path.display()), &error)
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(state_dir)
-        .map_err(|error| cannot("create the state dir", state_dir, error))?;
-    let log_file = state_dir.join("mcp-restart.log");
-    let errors = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(&log_file)
-        .map_err(|error| cannot("open", &log_file, error))?;
-    // A file of its own: what the daemon writes must not move the place from which its words are read.
-    let mut log = File::open(&log_file).map_err(|error| cannot("read", &log_file, error))?;
-    log.seek(SeekFrom::End(0)).map_err(|error| cannot("read", &log_file, error))?;
     let program = daemon_program();
-    let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir.as_os_str()];
-    let child =
-        spawn(path, &program, &flags, inherit, errors).map_err(|error| cannot("start", &program, error))?;
-    Ok(Starting { child, log, log_file })
+    let state_dir = place.state_dir.as_os_str();
+    let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir];
+    let (child, said) = spawn(path, &program, &flags, inherit).map_err(|error| {
+        Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
+    })?;
+    Ok(Starting { child, said, words: Vec::new(), place: place.clone() })
 }
 
 /// Makes this process the leader of a session of its own and then the daemon. Returns only an error.
@@ -107,9 +91,13 @@ impl Starting {
     }
 
     /// Waits until it serves and its endpoint listens, or until it ends.
-    pub(crate) async fn outcome(&mut self, socket: &Path) -> Result<Outcome, Problem> {
+    pub(crate) async fn outcome(&mut self) -> Result<Outcome, Problem> {
         let deadline = Instant::now() + PATIENCE;
+        let place = self.place.clone();
+        let socket = &place.socket;
         loop {
+            // A pipe that is full would keep it waiting.
+            self.listen();
             let summary = talk::summary(socket).await;
             match summary {
                 Ok(summary) if summary.pid == self.pid() && summary.url.is_some() => {
@@ -117,7 +105,7 @@ impl Starting {
                 }
                 // Between its hello and its answer a daemon can end; whether it has shows below.
                 Ok(_) | Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
-                Err(error) => return Err(talk::problem(&error, socket)),
+                Err(error) => return Err(talk::problem(&error, &place)),
             }
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Outcome::Ended(status));
@@ -129,7 +117,7 @@ impl Starting {
                         Exit::TimedOut,
                         format!("the daemon (pid {}) does not serve yet after 10 s", self.pid()),
                     )
-                    .hint(format!("look into {}", self.log_file.display()))),
+                    .hint(self.look_into_log())),
                 };
             }
             tokio::time::sleep(PAUSE).await;
@@ -138,18 +126,26 @@ impl Starting {
 
     /// Why it ended, in its own words where it left some.
     pub(crate) fn failure(&mut self, status: ExitStatus) -> Problem {
-        let mut words = Vec::new();
-        // Without the words there is still the status.
-        let _ = self.log.read_to_end(&mut words);
+        self.listen();
         let exit = if status.code() == Some(Exit::ConfigInvalid as i32) {
             Exit::ConfigInvalid
         } else {
             Exit::Failed
         };
-        let said = Said::parse(&String::from_utf8_lossy(&words));
+        let said = Said::parse(&String::from_utf8_lossy(&self.words));
         let problem =
             Problem::new(exit, said.error.unwrap_or_else(|| format!("the daemon ended at once ({status})")));
-        problem.hint(said.hint.unwrap_or_else(|| format!("look into {}", self.log_file.display())))
+        problem.hint(said.hint.unwrap_or_else(|| self.look_into_log()))
+    }
+
+    /// Takes what it has said so far.
+    fn listen(&mut self) {
+        // It does not wait, so it ends with an error; without the words there is still the status.
+        let _ = self.said.read_to_end(&mut self.words);
+    }
+
+    fn look_into_log(&self) -> String {
+        format!("look into {}", self.place.state_dir.join("mcp-restart.log").display())
     }
 
     /// Waits until the process has ended, for as long as `patience`; tells whether it has.
@@ -206,8 +202,7 @@ fn spawn(
     program: &Path,
     flags: &[&OsStr],
     inherit: Inherit,
-    errors: File,
-) -> io::Result<Child> {
+) -> io::Result<(Child, PipeReader)> {
     if path != RestartPath::CtlUp {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `up` starts a daemon"));
     }
@@ -218,7 +213,10 @@ fn spawn(
             command.env_remove(variable);
         }
     }
-    command.current_dir("/").stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors).spawn()
+    let (said, says) = io::pipe()?;
+    rustix::io::ioctl_fionbio(&said, true)?;
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
+    Ok((command.spawn()?, said))
 }
 
 fn passes(variable: &OsStr, value: &OsStr, inherit: Inherit) -> bool {

@@ -2,6 +2,7 @@
 
 use mcp_restart_config::{Fault, LoadError, lookup::NoStateDir};
 use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use serde::Serialize;
 use std::error::Error;
 use std::io;
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ pub(crate) enum Exit {
     ConfigInvalid = 6,
     /// The time that `--timeout` gives ran out.
     TimedOut = 7,
+    /// The user ended the waiting: what a shell shows for a program that Ctrl-C ended.
+    Interrupted = 130,
 }
 
 /// Why a command ended early.
@@ -34,6 +37,8 @@ pub(crate) enum Problem {
     Told {
         /// The exit code.
         exit: Exit,
+        /// The kind of failure, where the daemon gave it.
+        code: Option<ErrorCode>,
         /// What happened.
         message: String,
         /// What to do about it.
@@ -46,7 +51,7 @@ pub(crate) enum Problem {
 impl Problem {
     /// A problem without a remedy.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self::Told { exit, message: message.into(), hint: None }
+        Self::Told { exit, code: None, message: message.into(), hint: None }
     }
 
     /// `what`, and the chain of errors that caused it.
@@ -59,6 +64,14 @@ impl Problem {
             cause = error.source();
         }
         Self::new(exit, message)
+    }
+
+    /// That standard output took no more; no problem at all if nobody reads it any longer.
+    pub(crate) fn of_output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ReaderGone,
+            _ => Self::caused(Exit::Failed, "cannot write to standard output", error),
+        }
     }
 
     /// The same problem with a remedy, if it has none yet.
@@ -76,6 +89,49 @@ impl Problem {
             Self::Told { exit, .. } => *exit,
             Self::ReaderGone => Exit::Done,
         }
+    }
+}
+
+/// A problem as programs see it: the fields of a failure over MCP.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown<'a> {
+    error: ShownError<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownError<'a> {
+    code: Code,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Code {
+    Daemons(ErrorCode),
+    Own(&'static str),
+}
+
+impl<'a> Shown<'a> {
+    /// None if there is nothing to tell.
+    pub(crate) fn of(problem: &'a Problem) -> Option<Self> {
+        let Problem::Told { exit, code, message, hint } = problem else { return None };
+        let code = code.map_or_else(|| own_code(*exit), Code::Daemons);
+        Some(Self { error: ShownError { code, message, hint: hint.as_deref() } })
+    }
+}
+
+/// What the daemon would have called it, where it has a word for it.
+fn own_code(exit: Exit) -> Code {
+    match exit {
+        Exit::Usage => Code::Daemons(ErrorCode::InvalidArgument),
+        Exit::NotRunning => Code::Daemons(ErrorCode::DaemonUnavailable),
+        Exit::UnknownAgent => Code::Daemons(ErrorCode::UnknownAgent),
+        Exit::NotAllowed => Code::Daemons(ErrorCode::NotAllowed),
+        Exit::ConfigInvalid => Code::Daemons(ErrorCode::ConfigInvalid),
+        Exit::TimedOut => Code::Own("timed_out"),
+        Exit::Interrupted => Code::Own("interrupted"),
+        Exit::Done | Exit::Failed => Code::Own("failed"),
     }
 }
 
@@ -126,14 +182,22 @@ impl From<Exit> for ExitCode {
 
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
-        Self::Told { exit: exit_for(failure.code), message: failure.message, hint: failure.hint }
+        Self::Told {
+            exit: exit_for(failure.code),
+            code: Some(failure.code),
+            message: failure.message,
+            hint: failure.hint,
+        }
     }
 }
 
 impl From<LoadError> for Problem {
     fn from(error: LoadError) -> Self {
-        Self::new(Exit::ConfigInvalid, faults(&error))
-            .hint("mcp-restartctl config schema describes every field")
+        let problem = Self::new(Exit::ConfigInvalid, faults(&error));
+        if error.faults.iter().any(|fault| fault.field.is_some()) {
+            return problem.hint("mcp-restartctl config schema describes every field");
+        }
+        problem
     }
 }
 
@@ -145,11 +209,7 @@ impl From<NoStateDir> for Problem {
 
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            Self::ReaderGone
-        } else {
-            Self::new(Exit::Failed, error.to_string())
-        }
+        Self::new(Exit::Failed, error.to_string())
     }
 }
 
@@ -193,7 +253,11 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_is_no_failure() {
-        let problem = Problem::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        let problem = Problem::of_output(&io::ErrorKind::BrokenPipe.into());
         assert_eq!(problem.exit(), Exit::Done);
+        let Problem::Told { message, .. } = Problem::of_output(&io::ErrorKind::StorageFull.into()) else {
+            panic!("told")
+        };
+        assert!(message.starts_with("cannot write to standard output: "), "{message}");
     }
 }

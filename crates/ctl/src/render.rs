@@ -1,7 +1,7 @@
 //! How agents and times look to people.
 
 use crate::screen::{Style, paint};
-use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
+use mcp_restart_protocol::agent::{AgentState, AgentView, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Caller;
 use mcp_restart_protocol::timestamp::Timestamp;
 
@@ -52,7 +52,7 @@ fn row(agent: &AgentView, now: Timestamp) -> Vec<Cell> {
     let dash = || Cell::new(Style::Dim, "-");
     vec![
         Cell::new(Style::Plain, &agent.name),
-        Cell::new(state_style(agent.state), state(agent.state)),
+        Cell::new(state_style(agent), state(agent.state)),
         agent.pid.map_or_else(dash, |pid| Cell::new(Style::Plain, pid.to_string())),
         Cell::new(Style::Plain, agent.generation.to_string()),
         agent.uptime_ms.map_or_else(dash, |millis| Cell::new(Style::Plain, span(millis))),
@@ -80,24 +80,27 @@ fn remarks(agent: &AgentView, now: Timestamp) -> Vec<String> {
     remarks
 }
 
-/// `exited with 3`, `killed by SIGKILL`, and what was needed for it.
+/// `exited with 3`, `ended by SIGTERM`, and what was needed for it.
 pub(crate) fn how_it_ended(exit: &LastExit) -> String {
+    if exit.reason == ExitReason::SpawnFailed {
+        let why = exit.message.as_ref().map(|message| format!(": {message}"));
+        return format!("could not be started{}", why.unwrap_or_default());
+    }
+    let forced = exit.forced && exit.signal.as_deref() == Some("SIGKILL");
     let how = match (exit.code, &exit.signal) {
         (Some(code), _) => format!("exited with {code}"),
+        (None, Some(_)) if forced => "killed by SIGKILL after its grace period".to_owned(),
         (None, Some(signal)) => format!("ended by {signal}"),
         (None, None) => "ended unseen".to_owned(),
     };
-    let forced = match exit.signal.as_deref() {
-        _ if !exit.forced => "",
-        Some("SIGKILL") => " after the grace period",
-        _ => ", SIGKILL was needed",
-    };
+    let more = if forced { "more " } else { "" };
     let leftovers = match exit.leftovers {
+        0 if exit.forced && !forced => "; SIGKILL was needed".to_owned(),
         0 => String::new(),
-        1 => ", 1 process of its tree killed".to_owned(),
-        many => format!(", {many} processes of its tree killed"),
+        1 => format!("; 1 {more}process of its tree killed"),
+        many => format!("; {many} {more}processes of its tree killed"),
     };
-    format!("{how}{forced}{leftovers}")
+    format!("{how}{leftovers}")
 }
 
 /// The word for a state.
@@ -111,13 +114,19 @@ pub(crate) fn state(state: AgentState) -> &'static str {
     }
 }
 
-fn state_style(state: AgentState) -> Style {
-    match state {
+fn state_style(agent: &AgentView) -> Style {
+    match agent.state {
         AgentState::Stopped => Style::Dim,
         AgentState::Running => Style::Green,
         AgentState::Stopping => Style::Yellow,
+        AgentState::Exited if exited_well(agent) => Style::Plain,
         AgentState::Exited | AgentState::Failed => Style::Red,
     }
+}
+
+/// Whether its last process ended by itself with code 0.
+pub(crate) fn exited_well(agent: &AgentView) -> bool {
+    agent.last_exit.as_ref().is_some_and(|exit| exit.code == Some(0))
 }
 
 /// Who asked for something.
@@ -148,7 +157,6 @@ pub(crate) fn span(millis: u64) -> String {
 mod tests {
     use super::*;
     use crate::testing::view;
-    use mcp_restart_protocol::agent::ExitReason;
 
     const NOW: Timestamp = Timestamp(1_796_040_000_000);
 
@@ -160,6 +168,7 @@ mod tests {
             reason: ExitReason::Exited,
             forced: false,
             leftovers: 2,
+            message: None,
         };
         vec![
             AgentView { config_changed: true, ..view("claude", AgentState::Running, 3) },
@@ -170,10 +179,20 @@ mod tests {
                     code: None,
                     signal: Some("SIGKILL".into()),
                     forced: true,
-                    leftovers: 0,
-                    ..exit
+                    leftovers: 1,
+                    ..exit.clone()
                 }),
                 ..view("stubborn", AgentState::Stopped, 2)
+            },
+            AgentView {
+                last_exit: Some(LastExit {
+                    code: None,
+                    reason: ExitReason::SpawnFailed,
+                    leftovers: 0,
+                    message: Some("/bin/nothing: No such file or directory".into()),
+                    ..exit
+                }),
+                ..view("typo", AgentState::Failed, 1)
             },
             view("new", AgentState::Stopped, 0),
         ]
@@ -190,6 +209,14 @@ mod tests {
         let stripped = mcp_restart_protocol::plain::text(&coloured);
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
         assert_eq!(lines(&stripped), lines(&agents(false, &zoo(), NOW)));
+    }
+
+    #[test]
+    fn what_went_well_is_not_red() {
+        let exit = LastExit { code: Some(0), ..LastExit::unseen(NOW, ExitReason::Exited) };
+        let exited = |exit| AgentView { last_exit: Some(exit), ..view("x", AgentState::Exited, 1) };
+        assert_eq!(state_style(&exited(exit.clone())), Style::Plain);
+        assert_eq!(state_style(&exited(LastExit { code: Some(1), ..exit })), Style::Red);
     }
 
     #[test]

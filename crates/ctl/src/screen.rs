@@ -1,7 +1,7 @@
 //! Where output goes: standard output for what was asked for, standard error for everything else.
 
 use crate::arguments::{Global, When};
-use crate::problem::{Exit, Problem};
+use crate::problem::{Exit, Problem, Shown};
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
 use std::env;
@@ -17,6 +17,8 @@ pub(crate) struct Screen {
     quiet: bool,
     verbose: bool,
     progress: Cell<bool>,
+    /// Whether programs have their JSON.
+    answered: Cell<bool>,
 }
 
 struct Stream {
@@ -64,6 +66,7 @@ impl Screen {
             quiet: global.quiet,
             verbose: global.verbose,
             progress: Cell::new(false),
+            answered: Cell::new(false),
         }
     }
 
@@ -82,6 +85,7 @@ impl Screen {
             quiet: global.quiet,
             verbose: global.verbose,
             progress: Cell::new(false),
+            answered: Cell::new(false),
         }
     }
 
@@ -104,13 +108,20 @@ impl Screen {
     /// Bytes of what was asked for, as they are.
     pub(crate) fn bytes(&self, bytes: &[u8]) -> Result<(), Problem> {
         let mut writer = self.output.writer.borrow_mut();
-        writer.write_all(bytes)?;
-        Ok(writer.flush()?)
+        writer.write_all(bytes).and_then(|()| writer.flush()).map_err(|error| Problem::of_output(&error))
     }
 
     /// A value as JSON for programs to read.
     pub(crate) fn value(&self, value: &impl Serialize) -> Result<(), Problem> {
+        self.answered.set(true);
         let text = serde_json::to_string_pretty(value).map_err(io::Error::from)?;
+        self.line(text)
+    }
+
+    /// One of many values, on a line of its own.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Problem> {
+        self.answered.set(true);
+        let text = serde_json::to_string(value).map_err(io::Error::from)?;
         self.line(text)
     }
 
@@ -140,6 +151,18 @@ impl Screen {
             }
         }
         problem.exit()
+    }
+
+    /// Tells the problem that ends the program, to programs as well unless they have an answer already.
+    pub(crate) fn end(&self, problem: &Problem) -> Exit {
+        if self.json
+            && !self.answered.get()
+            && let Some(shown) = Shown::of(problem)
+        {
+            // What cannot be written here is told on standard error all the same.
+            let _ = self.value(&shown);
+        }
+        self.problem(problem)
     }
 
     /// Whether a progress line is wanted: a person watches.

@@ -1,6 +1,6 @@
 //! The conversation with the daemon, its errors turned into problems with remedies.
 
-use crate::context::Place;
+use crate::context::{Found, Place};
 use crate::problem::{Exit, Problem};
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::agent::AgentView;
@@ -14,7 +14,8 @@ use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_util::codec::Framed;
@@ -22,7 +23,7 @@ use tokio_util::codec::Framed;
 /// A connection to the daemon. The hello leaves with the first request, so that they cost one round trip.
 pub(crate) struct Daemon {
     frames: Framed<UnixStream, Frames<ServerFrame, ClientFrame>>,
-    socket: PathBuf,
+    place: Place,
     greeted: bool,
     credential: Credential,
     next_id: u64,
@@ -53,11 +54,10 @@ macro_rules! expect {
 impl Daemon {
     /// Connects to the daemon at this place.
     pub(crate) async fn connect(place: &Place, credential: Credential) -> Result<Self, Problem> {
-        let socket = place.socket.clone();
-        let stream = UnixStream::connect(&socket).await;
-        let stream = stream.map_err(|error| problem(&ClientError::Unreachable(error), &socket))?;
+        let stream = UnixStream::connect(&place.socket).await;
+        let stream = stream.map_err(|error| problem(&ClientError::Unreachable(error), place))?;
         let frames = Framed::new(stream, Frames::default());
-        Ok(Self { frames, socket, greeted: false, credential, next_id: 0 })
+        Ok(Self { frames, place: place.clone(), greeted: false, credential, next_id: 0 })
     }
 
     /// Sends a request and gives its number.
@@ -69,10 +69,10 @@ impl Daemon {
         }
         let sent = self.frames.send(frame).await;
         if !self.greeted {
-            self.read_hello().await.map_err(|error| problem(&error, &self.socket))?;
+            self.read_hello().await.map_err(|error| problem(&error, &self.place))?;
             self.greeted = true;
         }
-        sent.map_err(broken)?;
+        sent.map_err(|error| broken(error, &self.place))?;
         Ok(self.next_id)
     }
 
@@ -92,7 +92,7 @@ impl Daemon {
             .next()
             .await
             .unwrap_or(Err(CodecError::Io(io::ErrorKind::UnexpectedEof.into())))
-            .map_err(broken)
+            .map_err(|error| broken(error, &self.place))
     }
 
     /// Sends a request and waits for its answer.
@@ -206,8 +206,11 @@ async fn read_json<T: for<'de> Deserialize<'de>>(stream: &mut UnixStream) -> Res
 }
 
 /// What an error of the conversation means to the user.
-pub(crate) fn problem(error: &ClientError, socket: &Path) -> Problem {
+pub(crate) fn problem(error: &ClientError, place: &Place) -> Problem {
+    let socket = &place.socket;
+    let program = place.program();
     match error {
+        ClientError::Unreachable(_) if SocketAddr::from_pathname(socket).is_err() => too_long(socket),
         ClientError::Unreachable(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
             Problem::caused(
                 Exit::NotAllowed,
@@ -218,16 +221,15 @@ pub(crate) fn problem(error: &ClientError, socket: &Path) -> Problem {
         ClientError::Unreachable(cause)
             if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
         {
-            Problem::new(Exit::NotRunning, format!("no daemon runs in {}", folder(socket)))
-                .hint("start it: mcp-restartctl up")
+            not_running(place)
         }
         ClientError::Unreachable(cause) => Problem::caused(
             Exit::NotRunning,
-            format!("the daemon in {} cannot be reached", folder(socket)),
+            format!("the daemon in {} cannot be reached", place.state_dir.display()),
             cause,
         ),
         ClientError::Mismatch { .. } => Problem::caused(Exit::Failed, "version mismatch", error)
-            .hint("restart the daemon with this version: mcp-restartctl down && mcp-restartctl up"),
+            .hint(format!("restart the daemon with this version: {program} down && {program} up")),
         ClientError::Refused(failure) => failure.clone().into(),
         ClientError::Hello(_) | ClientError::Closed | ClientError::Codec(_) => {
             Problem::caused(Exit::Failed, format!("{}", socket.display()), error)
@@ -235,14 +237,35 @@ pub(crate) fn problem(error: &ClientError, socket: &Path) -> Problem {
     }
 }
 
-fn broken(error: CodecError) -> Problem {
-    match error {
-        CodecError::Io(_) => Problem::new(Exit::Failed, "the daemon closed the connection")
-            .hint("mcp-restartctl status tells whether it still runs"),
-        other => Problem::caused(Exit::Failed, "the daemon sent something that cannot be read", &other),
+fn not_running(place: &Place) -> Problem {
+    match &place.found {
+        Found::By(program) => {
+            Problem::new(Exit::NotRunning, format!("no daemon runs in {}", place.state_dir.display()))
+                .hint(format!("start it: {program} up"))
+        }
+        Found::BySocket => Problem::new(
+            Exit::NotRunning,
+            format!("no daemon listens on {}, which MCP_RESTART_SOCKET names", place.socket.display()),
+        )
+        .hint("it is set inside agents: without it the config leads to the daemon"),
     }
 }
 
-fn folder(socket: &Path) -> std::path::Display<'_> {
-    socket.parent().unwrap_or(socket).display()
+fn too_long(socket: &Path) -> Problem {
+    // Asks the system instead of naming a number that differs between systems.
+    let limit = (1..4096).take_while(|length| SocketAddr::from_pathname("x".repeat(*length)).is_ok()).count();
+    let length = socket.as_os_str().len();
+    Problem::new(
+        Exit::Failed,
+        format!("the socket path {} has {length} bytes, this system allows {limit}", socket.display()),
+    )
+    .hint("use a shorter state dir: name another with --state-dir, MCP_RESTART_STATE_DIR or stateDir")
+}
+
+fn broken(error: CodecError, place: &Place) -> Problem {
+    match error {
+        CodecError::Io(_) => Problem::new(Exit::Failed, "the daemon closed the connection")
+            .hint(format!("{} status tells whether it still runs", place.program())),
+        other => Problem::caused(Exit::Failed, "the daemon sent something that cannot be read", &other),
+    }
 }

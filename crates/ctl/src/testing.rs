@@ -1,6 +1,6 @@
 //! What the tests of this crate share: a world in a temporary folder, and a daemon that says what it is told.
 
-use crate::arguments::{Arguments, Global};
+use crate::arguments::{self, Arguments, Global};
 use crate::context::Context;
 use crate::problem::Exit;
 use crate::screen::Screen;
@@ -98,13 +98,20 @@ impl World {
 
     /// Runs a command line in this world: exit code, standard output, standard error.
     pub(crate) fn run(&self, arguments: &[&str]) -> (Exit, String, String) {
-        let arguments = Arguments::try_parse_from([&["mcp-restartctl"], arguments].concat()).unwrap();
         let output = Output::default();
+        let arguments = match Arguments::try_parse_from([&["mcp-restartctl"], arguments].concat()) {
+            Ok(arguments) => arguments,
+            Err(usage) => {
+                let context = self.context(Global::default(), &output);
+                let exit = context.screen.end(&arguments::problem(&usage));
+                return (exit, output.output.text(), output.errors());
+            }
+        };
         let context = self.context(arguments.global, &output);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let exit = match runtime.block_on(crate::commands::run(&context, arguments.command)) {
             Ok(exit) => exit,
-            Err(problem) => context.screen.problem(&problem),
+            Err(problem) => context.screen.end(&problem),
         };
         (exit, output.output.text(), output.errors())
     }

@@ -38,20 +38,23 @@ pub(crate) async fn bring_up(
 ) -> Result<(bool, Summary), Problem> {
     match talk::summary(&place.socket).await {
         Ok(summary) => {
-            place.is_served(&summary.config_file)?;
+            check_served(context, place, &summary)?;
             return Ok((false, summary));
         }
         Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
-        Err(error) => return Err(talk::problem(&error, &place.socket)),
+        Err(error) => return Err(talk::problem(&error, place)),
     }
     context.outside_agents_only(command)?;
+    if let Some(fault) = &place.fault {
+        return Err(fault.clone().into());
+    }
     let config = place.config.clone().unwrap_or_else(|| context.config_file());
     if !config.exists() {
         return Err(no_config_file(&config));
     }
     let mut starting = daemon_process::start(RestartPath::CtlUp, place, &config, Inherit::Operators)?;
     context.screen.detail(format_args!("started mcp-restartd, pid {}", starting.pid()));
-    match starting.outcome(&place.socket).await? {
+    match starting.outcome().await? {
         Outcome::Serves(summary) => Ok((true, summary)),
         // Of two that were started at once one finds the other serving.
         Outcome::Ended(status) => match talk::summary(&place.socket).await {
@@ -83,14 +86,15 @@ async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Pro
     let summary = match talk::summary(&place.socket).await {
         Ok(summary) => summary,
         Err(ClientError::Unreachable(cause)) if cause.kind() != std::io::ErrorKind::PermissionDenied => {
+            context.warn_of_fault(place);
             return Ok(None);
         }
-        Err(error) => return Err(talk::problem(&error, &place.socket)),
+        Err(error) => return Err(talk::problem(&error, place)),
     };
-    place.is_served(&summary.config_file)?;
+    check_served(context, place, &summary)?;
     let request = json!({ "path": RestartPath::CtlDown.id() });
     let stopping = talk::shut_down(&place.socket, &request).await;
-    let (connection, answer) = stopping.map_err(|error| talk::problem(&error, &place.socket))?;
+    let (connection, answer) = stopping.map_err(|error| talk::problem(&error, place))?;
     if answer.get("accepted") != Some(&Value::Bool(true)) {
         let why = answer.pointer("/error/message").or(answer.get("error")).and_then(Value::as_str);
         let why = why.unwrap_or("the daemon does not want to end");
@@ -98,6 +102,10 @@ async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Pro
     }
     gone(context, connection).await;
     Ok(Some(summary.pid))
+}
+
+fn check_served(context: &Context, place: &Place, summary: &Summary) -> Result<(), Problem> {
+    place.is_served(&summary.config_file).inspect_err(|_| context.warn_of_fault(place))
 }
 
 /// The end of the connection is the end of the daemon.

@@ -1,86 +1,183 @@
-//! A log file that is rotated while it is read.
+//! A log that is rotated while it is read.
 //!
 //! ```text
-//!  log.2 ──► log.1 ──► log          at the end of one file the next newer one goes on;
-//!  oldest              newest       at the end of the newest there is nothing more at present
+//!  log.2 ──► log.1 ──► log          a snapshot is what these held when they were opened, and ends;
+//!  oldest              newest       following it goes on in the newest, and in what comes after that
 //! ```
+//!
+//! Files are known by their inode: a name is another file's as soon as the log is rotated.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const PIECE: usize = 64 * 1024;
+/// So many files are held open ahead of a slow reader; each may keep the disk space of a removed one.
+const AHEAD: usize = 8;
 
-/// A log and its rotated predecessors, read as one stream.
+/// The newest lines of a log at one moment, across its rotated files.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub(crate) struct Snapshot {
     path: PathBuf,
-    open: Option<File>,
+    parts: VecDeque<Part>,
 }
 
-impl LogFile {
-    /// Opens the log at the beginning of its last `lines` lines; a log that does not exist yet is empty.
-    pub(crate) fn at_last_lines(path: &Path, lines: usize) -> io::Result<Self> {
+/// What is still to be read of a file.
+#[derive(Debug)]
+struct Part {
+    file: File,
+    start: u64,
+    end: u64,
+}
+
+/// What is written to a log from some moment on.
+#[derive(Debug)]
+pub(crate) struct Following {
+    path: PathBuf,
+    /// The file that is read, and those that were begun after it.
+    held: VecDeque<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    file: File,
+    /// Whether files between the one before and this one are gone, unless there were none.
+    after_gap: bool,
+}
+
+/// What comes next of a log that is followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// At most 64 KiB.
+    Bytes(Vec<u8>),
+    /// The log was rotated away before it could be read: something may be missing here.
+    Gap,
+}
+
+impl Snapshot {
+    /// The last `lines` lines; a log that does not exist is empty.
+    pub(crate) fn of(path: &Path, lines: usize) -> io::Result<Self> {
         let mut back = Backwards { newlines: None, lines };
-        let mut oldest = None;
-        for number in 0.. {
-            let Some(mut file) = open(&numbered(path, number))? else { break };
-            let start = back.start_in(&file)?;
-            file.seek(SeekFrom::Start(start.unwrap_or(0)))?;
-            oldest = Some(file);
+        let mut parts = VecDeque::new();
+        for file in newest_first(path)? {
+            let end = file.metadata()?.len();
+            let start = back.start_in(&file, end)?;
+            parts.push_front(Part { file, start: start.unwrap_or(0), end });
             if start.is_some() {
                 break;
             }
         }
-        Ok(Self { path: path.to_owned(), open: oldest })
+        Ok(Self { path: path.to_owned(), parts })
     }
 
-    /// What comes next, at most 64 KiB; `None` when there is nothing more at present.
+    /// What comes next, at most 64 KiB; `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            if self.open.is_none() {
-                self.open = open(&self.path)?;
-            }
-            let Some(file) = &mut self.open else { return Ok(None) };
-            if let Some(piece) = read(file)? {
+        while let Some(part) = self.parts.front_mut() {
+            let left = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(PIECE);
+            let mut piece = vec![0; left.min(PIECE)];
+            let length = part.file.read_at(&mut piece, part.start)?;
+            if length > 0 {
+                part.start += length as u64;
+                piece.truncate(length);
                 return Ok(Some(piece));
             }
-            let found = file.metadata()?;
-            if found.len() < file.stream_position()? {
-                file.rewind()?;
-                continue;
-            }
-            if is(&self.path, &found)? {
+            if self.parts.len() == 1 {
                 return Ok(None);
             }
-            // It was rotated away; what was written just before that is read before the successor.
-            if let Some(piece) = read(file)? {
-                return Ok(Some(piece));
+            self.parts.pop_front();
+        }
+        Ok(None)
+    }
+
+    /// What is written after it.
+    pub(crate) fn follow(self) -> io::Result<Following> {
+        let mut held = VecDeque::new();
+        if let Some(Part { mut file, end, .. }) = self.parts.into_iter().next_back() {
+            file.seek(SeekFrom::Start(end))?;
+            held.push_back(Held { file, after_gap: false });
+        }
+        Ok(Following { path: self.path, held })
+    }
+}
+
+impl Following {
+    /// Everything that is in a log and comes to it, from its beginning.
+    pub(crate) fn from_beginning(path: &Path) -> Self {
+        Self { path: path.to_owned(), held: VecDeque::new() }
+    }
+
+    /// What comes next; `None` when there is nothing more at present.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Piece>> {
+        loop {
+            // Before the present file is read: once there is a newer one, nothing more comes to it.
+            self.look_ahead()?;
+            let is_last = self.held.len() == 1;
+            let Some(Held { file, after_gap }) = self.held.front_mut() else { return Ok(None) };
+            if std::mem::take(after_gap) {
+                return Ok(Some(Piece::Gap));
             }
-            match self.successor(&found)? {
-                Some(newer) => self.open = Some(newer),
-                None => return Ok(None),
+            let mut piece = vec![0; PIECE];
+            let length = file.read(&mut piece)?;
+            if length > 0 {
+                piece.truncate(length);
+                return Ok(Some(Piece::Bytes(piece)));
+            }
+            if !is_last {
+                self.held.pop_front();
+            } else if file.metadata()?.len() < file.stream_position()? {
+                // Somebody has emptied it.
+                file.rewind()?;
+            } else {
+                return Ok(None);
             }
         }
     }
 
-    /// The file that was written after this one; the oldest that is left if this one is gone.
-    fn successor(&self, found: &Metadata) -> io::Result<Option<File>> {
-        let mut newer = open(&self.path)?;
-        for number in 1.. {
-            let path = numbered(&self.path, number);
-            if is(&path, found)? {
+    /// Takes hold of the files that were begun after the newest that is held.
+    fn look_ahead(&mut self) -> io::Result<()> {
+        if self.held.len() >= AHEAD {
+            return Ok(());
+        }
+        let newest = self.held.back().map(|held| identity(&held.file)).transpose()?;
+        let mut newer = VecDeque::new();
+        let mut after_gap = newest.is_some();
+        for file in newest_first(&self.path)? {
+            if Some(identity(&file)?) == newest {
+                after_gap = false;
                 break;
             }
-            match open(&path)? {
-                Some(file) => newer = Some(file),
-                None => break,
-            }
+            newer.push_front(file);
         }
-        Ok(newer)
+        for file in newer {
+            self.held.push_back(Held { file, after_gap: std::mem::take(&mut after_gap) });
+        }
+        Ok(())
     }
+}
+
+/// The files of a log, each once, although they may be renamed meanwhile: they only ever move on to the
+/// next number, and in mid-rotation one number is free.
+fn newest_first(path: &Path) -> io::Result<impl Iterator<Item = File>> {
+    let mut files: Vec<((u64, u64), File)> = Vec::new();
+    let mut free = 0;
+    for number in 0.. {
+        let Some(file) = absent_is_none(File::open(numbered(path, number)))? else {
+            free += 1;
+            if free == 2 {
+                break;
+            }
+            continue;
+        };
+        free = 0;
+        let identity = identity(&file)?;
+        if files.iter().all(|(known, _)| *known != identity) {
+            files.push((identity, file));
+        }
+    }
+    Ok(files.into_iter().map(|(_, file)| file))
 }
 
 /// Counts lines from the end of the stream to its beginning.
@@ -92,8 +189,7 @@ struct Backwards {
 
 impl Backwards {
     /// Where the last lines begin in the next older file, if they do.
-    fn start_in(&mut self, file: &File) -> io::Result<Option<u64>> {
-        let mut end = file.metadata()?.len();
+    fn start_in(&mut self, file: &File, mut end: u64) -> io::Result<Option<u64>> {
         if self.lines == 0 {
             return Ok(Some(end));
         }
@@ -105,7 +201,7 @@ impl Backwards {
             file.read_exact_at(piece, start)?;
             // The line feed at the very end ends the last line and begins none.
             let ends_a_line = usize::from(piece.last() == Some(&b'\n'));
-            let newlines = self.newlines.get_or_insert(self.lines + ends_a_line);
+            let newlines = self.newlines.get_or_insert(self.lines.saturating_add(ends_a_line));
             for (index, _) in piece.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
                 *newlines = newlines.saturating_sub(1);
                 if *newlines == 0 {
@@ -118,20 +214,8 @@ impl Backwards {
     }
 }
 
-fn read(file: &mut File) -> io::Result<Option<Vec<u8>>> {
-    let mut piece = vec![0; PIECE];
-    let length = file.read(&mut piece)?;
-    piece.truncate(length);
-    Ok((length > 0).then_some(piece))
-}
-
-fn open(path: &Path) -> io::Result<Option<File>> {
-    absent_is_none(File::open(path))
-}
-
-fn is(path: &Path, file: &Metadata) -> io::Result<bool> {
-    let there = absent_is_none(path.metadata())?;
-    Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (file.dev(), file.ino())))
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|found| (found.dev(), found.ino()))
 }
 
 fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -184,16 +268,32 @@ mod tests {
         }
     }
 
-    fn rest(log: &mut LogFile) -> String {
-        let mut bytes = Vec::new();
+    fn rest(log: &mut Following) -> String {
+        let mut text = String::new();
         while let Some(piece) = log.next().unwrap() {
+            match piece {
+                Piece::Bytes(bytes) => text.push_str(std::str::from_utf8(&bytes).unwrap()),
+                Piece::Gap => text.push('…'),
+            }
+        }
+        text
+    }
+
+    fn all(snapshot: &mut Snapshot) -> String {
+        let mut bytes = Vec::new();
+        while let Some(piece) = snapshot.next().unwrap() {
             bytes.extend(piece);
         }
         String::from_utf8(bytes).unwrap()
     }
 
     fn last(log: &Log, lines: usize) -> String {
-        rest(&mut LogFile::at_last_lines(&log.path(), lines).unwrap())
+        all(&mut Snapshot::of(&log.path(), lines).unwrap())
+    }
+
+    /// Follows from the end of the log as it is.
+    fn follow(log: &Log) -> Following {
+        Snapshot::of(&log.path(), 0).unwrap().follow().unwrap()
     }
 
     #[test]
@@ -226,27 +326,79 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_ends_where_the_log_ended_when_it_was_taken() {
+        let log = Log::new();
+        log.append("one\n");
+        log.rotate(3);
+        log.append("two\n");
+        let mut snapshot = Snapshot::of(&log.path(), 10).unwrap();
+        log.append("later\n");
+        log.rotate(3);
+        log.append("later still\n");
+        assert_eq!(all(&mut snapshot), "one\ntwo\n");
+        assert_eq!(rest(&mut snapshot.follow().unwrap()), "later\nlater still\n");
+    }
+
+    #[test]
+    fn a_log_in_mid_rotation_is_whole() {
+        let log = Log::new();
+        for text in ["one\n", "two\n", "three\n"] {
+            log.append(text);
+            log.rotate(5);
+        }
+        assert_eq!(last(&log, 9), "one\ntwo\nthree\n");
+        fs::rename(numbered(&log.path(), 1), log.path()).unwrap();
+        assert_eq!(last(&log, 9), "one\ntwo\nthree\n");
+    }
+
+    #[test]
     fn nothing_is_lost_or_repeated_by_rotation() {
         let log = Log::new();
         log.append("a\n");
-        let mut following = LogFile::at_last_lines(&log.path(), 10).unwrap();
-        assert_eq!(rest(&mut following), "a\n");
+        let mut following = follow(&log);
         log.append("b\n");
         log.rotate(3);
         assert_eq!(rest(&mut following), "b\n");
-        log.append("c\n");
-        log.rotate(3);
-        log.append("d\n");
-        log.rotate(3);
+        for text in ["c\n", "d\n"] {
+            log.append(text);
+            log.rotate(3);
+        }
         log.append("e\n");
         assert_eq!(rest(&mut following), "c\nd\ne\n");
+    }
+
+    #[test]
+    fn what_is_rotated_away_while_an_older_file_is_read_is_still_read() {
+        let log = Log::new();
+        log.append(&"a\n".repeat(PIECE));
+        let mut following = Following::from_beginning(&log.path());
+        let Some(Piece::Bytes(mut read)) = following.next().unwrap() else { panic!("bytes") };
+        for text in ["b\n", "c\n"] {
+            log.rotate(1);
+            log.append(text);
+            let Some(Piece::Bytes(piece)) = following.next().unwrap() else { panic!("bytes") };
+            read.extend(piece);
+        }
+        assert_eq!(String::from_utf8(read).unwrap() + &rest(&mut following), "a\n".repeat(PIECE) + "b\nc\n");
+    }
+
+    #[test]
+    fn what_is_gone_is_told() {
+        let log = Log::new();
+        log.append("a\n");
+        let mut following = follow(&log);
+        for text in ["b\n", "c\n", "d\n"] {
+            log.rotate(1);
+            log.append(text);
+        }
+        assert_eq!(rest(&mut following), "…c\nd\n");
     }
 
     #[test]
     fn a_file_that_was_emptied_is_read_from_its_beginning() {
         let log = Log::new();
         log.append("before\n");
-        let mut following = LogFile::at_last_lines(&log.path(), 1).unwrap();
+        let mut following = Following::from_beginning(&log.path());
         assert_eq!(rest(&mut following), "before\n");
         File::create(log.path()).unwrap();
         log.append("new\n");
@@ -256,7 +408,7 @@ mod tests {
     #[test]
     fn a_log_that_comes_later_is_followed() {
         let log = Log::new();
-        let mut following = LogFile::at_last_lines(&log.path(), 10).unwrap();
+        let mut following = follow(&log);
         assert_eq!(rest(&mut following), "");
         log.append("first\n");
         assert_eq!(rest(&mut following), "first\n");

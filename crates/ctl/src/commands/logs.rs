@@ -1,9 +1,10 @@
 //! `logs`: reads the log file itself.
 
-use crate::commands::follow::LogFile;
+use crate::commands::follow::{Piece, Snapshot};
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use mcp_restart_protocol::plain;
+use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,15 +29,24 @@ pub(crate) async fn logs(context: &Context, name: &str, options: Options) -> Res
     if file.metadata().is_ok_and(|found| !found.is_file()) {
         return Err(Problem::new(Exit::Failed, format!("{} is not a regular file", file.display())));
     }
-    let mut print = Printer { context, raw: options.raw, partial: Vec::new() };
     let unreadable = |error| Problem::caused(Exit::Failed, format!("cannot read {}", file.display()), &error);
-    let mut log = LogFile::at_last_lines(&file, options.lines).map_err(unreadable)?;
+    let mut snapshot = Snapshot::of(&file, options.lines).map_err(unreadable)?;
+    let mut print = Printer::new(context, options);
+    while let Some(bytes) = snapshot.next().map_err(unreadable)? {
+        print.bytes(&bytes)?;
+    }
+    if !options.follow {
+        return print.end();
+    }
+    let mut log = snapshot.follow().map_err(unreadable)?;
     loop {
-        while let Some(bytes) = log.next().map_err(unreadable)? {
-            print.bytes(&bytes)?;
-        }
-        if !options.follow {
-            return print.end();
+        while let Some(piece) = log.next().map_err(unreadable)? {
+            match piece {
+                Piece::Bytes(bytes) => print.bytes(&bytes)?,
+                Piece::Gap => context.screen.warning(
+                    "lines may be missing here: the log was rotated away faster than it could be shown",
+                ),
+            }
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -58,18 +68,36 @@ async fn log_file(context: &Context, name: &str) -> Result<PathBuf, Problem> {
     }
 }
 
-/// Prints what comes: whole lines made safe, or the bytes as they are.
+/// Prints what comes: whole lines made safe, the bytes as they are, or JSON.
 struct Printer<'a> {
     context: &'a Context,
-    raw: bool,
+    options: Options,
     partial: Vec<u8>,
+    /// For the one JSON document at the end.
+    lines: Vec<String>,
 }
 
-impl Printer<'_> {
+/// What is shown of a log that is not followed, as JSON.
+#[derive(Serialize)]
+struct Lines {
+    lines: Vec<String>,
+}
+
+/// One line of a log that is followed, as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    line: &'a str,
+}
+
+impl<'a> Printer<'a> {
+    fn new(context: &'a Context, options: Options) -> Self {
+        Self { context, options, partial: Vec::new(), lines: Vec::new() }
+    }
+
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         /// So much without a line feed is no line.
         const LONG: usize = 256 * 1024;
-        if self.raw {
+        if self.options.raw && !self.context.screen.json {
             return self.context.screen.bytes(bytes);
         }
         self.partial.extend_from_slice(bytes);
@@ -79,11 +107,26 @@ impl Printer<'_> {
         self.text(&whole)
     }
 
-    fn end(self) -> Result<(), Problem> {
-        self.text(&self.partial)
+    fn end(mut self) -> Result<(), Problem> {
+        let rest = std::mem::take(&mut self.partial);
+        self.text(&rest)?;
+        if self.context.screen.json {
+            return self.context.screen.value(&Lines { lines: self.lines });
+        }
+        Ok(())
     }
 
-    fn text(&self, bytes: &[u8]) -> Result<(), Problem> {
-        self.context.screen.bytes(plain::text(&String::from_utf8_lossy(bytes)).as_bytes())
+    fn text(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        let text = String::from_utf8_lossy(bytes);
+        let text = if self.options.raw { text } else { plain::text(&text).into() };
+        let screen = &self.context.screen;
+        match (screen.json, self.options.follow) {
+            (false, _) => screen.bytes(text.as_bytes()),
+            (true, false) => {
+                self.lines.extend(text.lines().map(str::to_owned));
+                Ok(())
+            }
+            (true, true) => text.lines().try_for_each(|line| screen.json_line(&Line { line })),
+        }
     }
 }

@@ -11,7 +11,7 @@ mod show;
 mod tests;
 
 pub(crate) use daemon::bring_up;
-pub(crate) use follow::LogFile;
+pub(crate) use follow::{Following, Piece};
 
 use crate::arguments::Command;
 use crate::context::Context;

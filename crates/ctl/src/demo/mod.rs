@@ -70,9 +70,11 @@ pub(crate) async fn demo(context: &Context) -> Result<Exit, Problem> {
     }
     let failed = match end {
         End::Played => None,
-        End::Interrupted => return Err(Problem::new(Exit::Failed, "interrupted; nothing is left behind")),
+        End::Interrupted => {
+            return Err(Problem::new(Exit::Interrupted, "interrupted; nothing is left behind"));
+        }
         End::Failed(Problem::ReaderGone) => return Err(Problem::ReaderGone),
-        End::Failed(Problem::Told { exit, message, hint }) => {
+        End::Failed(Problem::Told { exit, message, hint, .. }) => {
             Some((exit, format!("{message}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default())))
         }
     };

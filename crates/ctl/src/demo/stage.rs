@@ -1,8 +1,8 @@
 //! The temporary folder of the demo and the daemon in it.
 
 use super::story::{self, AGENT, Line, NOTE, Story};
-use crate::commands::LogFile;
-use crate::context::Place;
+use crate::commands::{Following, Piece};
+use crate::context::{Found, Place};
 use crate::daemon_process::{self, Inherit, Outcome, Starting};
 use crate::problem::{Exit, Problem};
 use crate::talk::{self, Daemon};
@@ -23,8 +23,6 @@ use tokio::io::AsyncReadExt;
 
 /// How often the agent's log is looked at.
 const LOOK: Duration = Duration::from_millis(10);
-/// More lines than the log will have.
-const ALL: usize = 1 << 20;
 /// How long the end of the daemon may take.
 const END: Duration = Duration::from_secs(8);
 
@@ -53,7 +51,11 @@ impl Stage {
         }))
         .map_err(std::io::Error::from)?;
         fs::write(&config, text)?;
-        let place = Place::in_state_dir(folder.path().join("state"), Some(config.clone()));
+        let place = Place::new(
+            folder.path().join("state"),
+            Some(config.clone()),
+            Found::By("mcp-restartctl".to_owned()),
+        );
         Ok(Self { folder, place, config, daemon: None, pids: Vec::new() })
     }
 
@@ -67,7 +69,7 @@ impl Stage {
             daemon_process::start(RestartPath::CtlUp, &self.place, &self.config, Inherit::LogLevel)?;
         let summary = {
             let starting = self.daemon.insert(starting);
-            match starting.outcome(&self.place.socket).await? {
+            match starting.outcome().await? {
                 Outcome::Serves(summary) => summary,
                 Outcome::Ended(status) => return Err(starting.failure(status)),
             }
@@ -80,7 +82,7 @@ impl Stage {
         let path = RestartPath::CtlStart.id().to_owned();
         asking.send(Request::Start { path, name: AGENT.to_owned(), wait: false }).await?;
 
-        let mut lines = Lines::new(&self.place)?;
+        let mut lines = Lines::new(&self.place);
         let mut started = false;
         while !story.told() {
             tokio::select! {
@@ -182,20 +184,22 @@ fn agent_log(place: &Place) -> PathBuf {
 
 /// The whole lines of the agent's log as they come.
 struct Lines {
-    log: LogFile,
+    log: Following,
     partial: Vec<u8>,
     whole: VecDeque<String>,
 }
 
 impl Lines {
-    fn new(place: &Place) -> Result<Self, Problem> {
-        let log = LogFile::at_last_lines(&agent_log(place), ALL)?;
-        Ok(Self { log, partial: Vec::new(), whole: VecDeque::new() })
+    fn new(place: &Place) -> Self {
+        let log = Following::from_beginning(&agent_log(place));
+        Self { log, partial: Vec::new(), whole: VecDeque::new() }
     }
 
     fn read(&mut self) -> Result<(), Problem> {
-        while let Some(bytes) = self.log.next()? {
-            self.partial.extend(bytes);
+        while let Some(piece) = self.log.next()? {
+            if let Piece::Bytes(bytes) = piece {
+                self.partial.extend(bytes);
+            }
         }
         if let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') {
             let whole: Vec<u8> = self.partial.drain(..=end).collect();
