@@ -39,7 +39,7 @@ pub use file::write_atomically;
 pub use identity::{Identity, ancestors, boot_id};
 pub use lock::{LockError, LockFile};
 pub use lost::{Lost, end_lost};
-pub use peer::{TcpPeer, effective_uid, owner_of_inode, peer_of_socket, tcp_peer};
+pub use peer::{TcpPeer, effective_uid, has_hung_up, owner_of_inode, peer_of_socket, tcp_peer};
 pub use signal::Signal;
 
-pub use libc::{EAGAIN, EINVAL};
+pub use libc::{EAGAIN, EINVAL, EPIPE};

@@ -2,11 +2,11 @@
 
 use crate::procfs;
 use crate::tree::Process;
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The process at the other end of a Unix socket, as it was when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,12 @@ pub fn effective_uid() -> u32 {
 pub fn peer_of_socket(socket: &impl AsFd) -> io::Result<SocketPeer> {
     let credentials = getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(SocketPeer { uid: credentials.uid(), pid: credentials.pid().cast_unsigned() })
+}
+
+/// Whether the other end of a stream socket is closed and everything that it sent was read.
+pub fn has_hung_up(socket: &impl AsFd) -> bool {
+    let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    matches!(recv(socket.as_fd().as_raw_fd(), &mut [0], look), Ok(0))
 }
 
 /// Finds the socket of who connected from `peer` to our `local`, if it is one of this machine.
@@ -114,7 +120,6 @@ fn parse_address(text: &str) -> Option<(IpAddr, u16)> {
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd as _;
 
     fn the_client_is_found(bind: &str, connect: impl Fn(u16) -> SocketAddr) {
         let Ok(listener) = TcpListener::bind(bind) else { return };

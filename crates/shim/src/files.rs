@@ -1,9 +1,10 @@
 //! What a shim leaves under `run/`: its socket, the lock that it holds for life, and the facts.
 
-use mcp_restart_process::{Identity, write_atomically};
+use mcp_restart_process::{Identity, LockFile, write_atomically};
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -102,13 +103,15 @@ impl Facts {
     }
 }
 
-/// Facts that were found.
+/// What one shim has left, or holds.
 #[derive(Debug)]
-pub struct FoundFacts {
-    /// The id of the shim that wrote them.
+pub struct FoundShim {
+    /// Its id.
     pub id: String,
-    /// What they say, or why they cannot be read.
-    pub facts: Result<Facts, FactsError>,
+    /// The process that holds its lock: it lives, whatever its facts say.
+    pub holder: Option<u32>,
+    /// What it wrote down, or why that cannot be read; none if it has written nothing.
+    pub facts: Option<Result<Facts, FactsError>>,
 }
 
 /// Why a facts file cannot be read.
@@ -119,29 +122,38 @@ pub struct FactsError {
     source: io::Error,
 }
 
-/// All facts under a state dir, of living shims and dead ones; none if there is no such folder.
-pub fn read_facts(state_dir: &Path) -> io::Result<Vec<FoundFacts>> {
+/// Every shim under a state dir that lives or has left its facts; none if there is no such folder.
+pub fn find_shims(state_dir: &Path) -> io::Result<Vec<FoundShim>> {
     let entries = match fs::read_dir(run_dir(state_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut found = Vec::new();
+    let mut ids = BTreeSet::new();
     for entry in entries {
         let file = entry?.path();
-        let Some(id) = file.file_stem().and_then(|stem| stem.to_str()).filter(|id| is_run_id(id)) else {
-            continue;
-        };
-        if file.extension().is_some_and(|extension| extension == "json") {
-            found.push(FoundFacts { id: id.to_owned(), facts: read(&file) });
-        }
+        ids.extend(
+            file.file_stem().and_then(|stem| stem.to_str()).filter(|id| is_run_id(id)).map(str::to_owned),
+        );
     }
-    Ok(found)
+    let shim = |id: String| {
+        let files = RunFiles::new(state_dir, &id);
+        FoundShim { id, holder: LockFile::holder(&files.lock), facts: read(&files.facts) }
+    };
+    Ok(ids.into_iter().map(shim).filter(|shim| shim.holder.is_some() || shim.facts.is_some()).collect())
 }
 
-fn read(file: &Path) -> Result<Facts, FactsError> {
-    fs::read(file)
-        .and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from))
-        .map_err(|source| FactsError { file: file.to_owned(), source })
+fn read(file: &Path) -> Option<Result<Facts, FactsError>> {
+    let read = || {
+        // Anything else might make the reader wait.
+        if !fs::symlink_metadata(file)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a file"));
+        }
+        serde_json::from_slice(&fs::read(file)?).map_err(io::Error::from)
+    };
+    match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => Some(read.map_err(|source| FactsError { file: file.to_owned(), source })),
+    }
 }
 
 fn is_run_id(text: &str) -> bool {
@@ -174,7 +186,7 @@ mod tests {
     #[test]
     fn facts_that_cannot_be_read_are_reported_beside_those_that_can() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read_facts(folder.path()).unwrap().is_empty());
+        assert!(find_shims(folder.path()).unwrap().is_empty());
         fs::create_dir(run_dir(folder.path())).unwrap();
         let process = RecordedProcess { pid: 1, start_time: 2 };
         let facts = Facts {
@@ -191,11 +203,13 @@ mod tests {
         facts.write(&RunFiles::new(folder.path(), "00000001").facts).unwrap();
         fs::write(RunFiles::new(folder.path(), "00000002").facts, "{").unwrap();
         fs::write(RunFiles::new(folder.path(), "00000002").lock, "7").unwrap();
-        let mut found = read_facts(folder.path()).unwrap();
-        found.sort_by(|a, b| a.id.cmp(&b.id));
-        let [good, bad] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(good.facts.as_ref().unwrap(), &facts);
-        assert_eq!(bad.id, "00000002");
-        bad.facts.as_ref().unwrap_err();
+        let held = LockFile::try_acquire(&RunFiles::new(folder.path(), "00000003").lock).unwrap();
+        let found = find_shims(folder.path()).unwrap();
+        let [good, bad, living] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(good.facts.as_ref().unwrap().as_ref().unwrap(), &facts);
+        assert_eq!((&*bad.id, bad.holder), ("00000002", None));
+        bad.facts.as_ref().unwrap().as_ref().unwrap_err();
+        assert_eq!((living.holder, living.facts.is_none()), (Some(std::process::id()), true));
+        drop(held);
     }
 }

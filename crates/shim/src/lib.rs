@@ -26,7 +26,7 @@ mod shim;
 mod sweep;
 mod terminal;
 
-pub use files::{Facts, FactsError, FoundFacts, RecordedProcess, RunFiles, read_facts, run_dir, run_id};
+pub use files::{Facts, FactsError, FoundShim, RecordedProcess, RunFiles, find_shims, run_dir, run_id};
 
 use mcp_restart_process::Spawn;
 use std::ffi::OsString;

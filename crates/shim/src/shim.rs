@@ -9,7 +9,9 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::poll::{Ready, Watch, wait};
 use mcp_restart_process::session::{self, Signals};
 use mcp_restart_process::terminal::Size;
-use mcp_restart_process::{EAGAIN, LockError, LockFile, Signal, effective_uid, peer_of_socket};
+use mcp_restart_process::{
+    EAGAIN, EPIPE, LockError, LockFile, Signal, effective_uid, has_hung_up, peer_of_socket,
+};
 use mcp_restart_protocol::shim::{FromShim, ShimLaunch, ToShim};
 use std::fs::{self, Permissions};
 use std::io;
@@ -43,6 +45,8 @@ pub(crate) struct Shim {
     next_number: u64,
     /// The number of the daemon's connection.
     daemon: u64,
+    /// Those that were the daemon before; one of them is again when the newest leaves first.
+    earlier_daemons: Vec<u64>,
     /// The number of the viewer who typed last.
     latest: Option<u64>,
     stage: Stage,
@@ -97,6 +101,7 @@ impl Shim {
             connections: vec![Connection::control(daemon, control)?],
             next_number: daemon + 1,
             daemon,
+            earlier_daemons: Vec::new(),
             latest: None,
             stage: Stage::Waiting,
             asked_to_end: false,
@@ -125,6 +130,7 @@ impl Shim {
                 self.report(reports);
             }
             self.connections.retain(|connection| !connection.is_over());
+            self.fall_back();
             self.write_exit();
         }
         self.leave();
@@ -138,6 +144,25 @@ impl Shim {
                 self.asked_to_end && served.agent.has_ended() && !self.daemon_is_there()
             }
             Stage::Gone => true,
+        }
+    }
+
+    /// Somebody who only asked how things are has left: the daemon before it is told what it missed.
+    fn fall_back(&mut self) {
+        while !self.daemon_is_there()
+            && let Some(earlier) = self.earlier_daemons.pop()
+        {
+            if self.connection(earlier).is_some() {
+                self.daemon = earlier;
+                self.describe_to(earlier, |message| matches!(message, FromShim::Exited(_)));
+            }
+        }
+    }
+
+    fn describe_to(&mut self, number: u64, wanted: impl Fn(&FromShim) -> bool) {
+        let Stage::Serving(served) = &self.stage else { return };
+        for message in served.agent.describe().iter().filter(|message| wanted(message)) {
+            self.send(number, message);
         }
     }
 
@@ -315,7 +340,7 @@ impl Shim {
         if !matches!(self.stage, Stage::Waiting) {
             return self.refuse(sender, "this shim has launched its agent already");
         }
-        match self.start(launch) {
+        match self.start(sender, launch) {
             Ok(served) => {
                 self.send(sender, &served.agent.started());
                 self.stage = Stage::Serving(Box::new(served));
@@ -327,9 +352,13 @@ impl Shim {
         }
     }
 
-    fn start(&self, launch: ShimLaunch) -> Result<Served, SpawnFailure> {
+    fn start(&mut self, sender: u64, launch: ShimLaunch) -> Result<Served, SpawnFailure> {
         let lock =
             LockFile::acquire(&self.files.lock, PREDECESSOR).map_err(|error| self.lock_failure(&error))?;
+        // Its daemon may have died while this shim waited, and the next one does not know of it.
+        if self.connection(sender).is_none_or(|connection| has_hung_up(connection.stream())) {
+            return Err(SpawnFailure { step: "hear from the daemon".to_owned(), errno: EPIPE });
+        }
         let started = Agent::launch(launch, &self.own, self.daemon_lock.clone(), |facts| {
             let written = facts.write(&self.files.facts);
             written.map_err(|error| failure("write", &self.files.facts, &error))?;
@@ -358,11 +387,16 @@ impl Shim {
     }
 
     fn describe(&mut self, sender: u64) {
-        let Stage::Serving(served) = &self.stage else { return self.refuse(sender, NO_AGENT) };
-        self.daemon = sender;
-        for message in served.agent.describe() {
-            self.send(sender, &message);
+        if !matches!(self.stage, Stage::Serving(_)) {
+            return self.refuse(sender, NO_AGENT);
         }
+        let earlier = self.daemon;
+        self.earlier_daemons.retain(|&number| number != sender && number != earlier);
+        if earlier != sender {
+            self.earlier_daemons.push(earlier);
+        }
+        self.daemon = sender;
+        self.describe_to(sender, |_| true);
     }
 
     fn stop(&mut self, sender: u64, path: &str, signal: i32, grace_ms: u64) {

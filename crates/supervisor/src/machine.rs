@@ -155,6 +155,11 @@ impl<L> Machine<L> {
         matches!(self.state, State::Stopping { then: AfterStop::Start { .. }, .. })
     }
 
+    /// Whether a stop has given up on what is left of the tree.
+    pub fn is_stuck(&self) -> bool {
+        matches!(self.state, State::Stopping { deadline: None, .. })
+    }
+
     /// Whether the process has yet to live long enough for its start to be a success.
     pub fn is_settling(&self) -> bool {
         matches!(self.state, State::Running { settling: Some(_), .. })
@@ -236,7 +241,7 @@ impl<L> Machine<L> {
             return;
         };
         let previous_pid = Some(process.pid);
-        let generation = self.generation + 1;
+        let generation = self.generation.saturating_add(1);
         let awaits_delivery = ask.mode == Mode::Own;
         let Ask { ticket, plan, stop, mode } = ask;
         let waiters = match mode {
@@ -265,9 +270,9 @@ impl<L> Machine<L> {
     fn launch_or_join(&mut self, ask: Ask<L>, restart: bool, now: Instant, effects: &mut Vec<Effect<L>>) {
         let Ask { ticket, plan, stop, mode } = ask;
         let (generation, previous_pid) = match &self.state {
-            State::Idle(_) | State::Starting { .. } => (self.generation + 1, None),
+            State::Idle(_) | State::Starting { .. } => (self.generation.saturating_add(1), None),
             State::Running { process, .. } | State::Stopping { process, .. } => {
-                (self.generation + 1, Some(process.pid))
+                (self.generation.saturating_add(1), Some(process.pid))
             }
         };
         let waiters = match mode {
@@ -527,7 +532,7 @@ impl<L> Machine<L> {
         let generation = process.generation;
         effects.push(stop.of(generation));
         if matches!(then, AfterStop::Start { .. }) {
-            effects.push(Effect::Prepare { generation: self.generation + 1, path: stop.path });
+            effects.push(Effect::Prepare { generation: self.generation.saturating_add(1), path: stop.path });
         }
         self.state =
             State::Stopping { process, deadline: Some(now + stop.grace + KILL_LIMIT), tickets, then };
@@ -541,7 +546,7 @@ impl<L> Machine<L> {
         now: Instant,
         effects: &mut Vec<Effect<L>>,
     ) {
-        self.generation += 1;
+        self.generation = self.generation.saturating_add(1);
         let Plan { launch, settle } = plan;
         effects.push(Effect::Launch { generation: self.generation, launch });
         self.state =

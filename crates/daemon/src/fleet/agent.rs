@@ -51,6 +51,8 @@ pub(super) struct Report {
     pub idle: bool,
     /// It knows of the shutdown: what is idle now stays so.
     pub closing: bool,
+    /// Some of the tree cannot be ended, and nobody waits for it any more.
+    pub stuck: bool,
     /// See [`Machine::is_settling`].
     pub settling: bool,
     /// A process has ended and its shim waits until that is stored.
@@ -109,6 +111,7 @@ impl AgentTask {
             launched: self.launched.clone(),
             idle: self.machine.is_idle() && self.link.is_none(),
             closing: self.machine.is_closing(),
+            stuck: self.machine.is_stuck(),
             settling: self.machine.is_settling(),
             to_save: false,
             answers: Vec::new(),
@@ -139,9 +142,12 @@ impl Running {
                     Some(event) => event,
                     None => continue,
                 },
-                _ = heard(&mut self.retiring) => {
-                    self.retiring = None;
-                    self.tell(false, Vec::new());
+                said = heard(&mut self.retiring) => {
+                    // It may repeat the exit; it is gone when it says nothing more.
+                    if said.is_none() {
+                        self.retiring = None;
+                        self.tell(false, Vec::new());
+                    }
                     continue;
                 }
                 () = until(deadline) => Event::Tick,
@@ -250,7 +256,15 @@ impl Running {
                 tracing::error!(agent = self.task.name, reason, "the shim refuses what it is told");
                 None
             }
-            Some(FromShim::Facts(_) | FromShim::Output(_) | FromShim::Detached { .. }) => None,
+            Some(FromShim::Facts(facts)) => {
+                // An adopted shim that was stopped has come to answer.
+                if let Some(launched) = &mut self.task.launched {
+                    launched.tty = facts.tty;
+                    launched.log_file = String::from_utf8_lossy(&facts.log_file).into_owned();
+                }
+                None
+            }
+            Some(FromShim::Output(_) | FromShim::Detached { .. }) => None,
             None => {
                 let leftovers = self.task.end_lost(generation);
                 tracing::error!(agent = self.task.name, generation, leftovers, "its shim is gone");

@@ -1,13 +1,19 @@
 //! `handoff/<name>.json`: what one incarnation leaves for the next.
 //!
-//! The note of an accepted restart is on disk as `<name>.next.json` before the old process is stopped, and
+//! The note of an accepted restart is on disk as `<name>.next` before the old process is stopped, and
 //! becomes `<name>.json` when the new one is launched; so the running process keeps its own until then, and
 //! a restart that is superseded takes nothing away.
 
 use mcp_restart_protocol::answer::{Caller, Handoff, Note};
+use mcp_restart_protocol::request::NOTE_MAX;
 use mcp_restart_protocol::timestamp::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// How many notes are kept of restarts that are joined.
+const NOTES_MAX: usize = 64;
+/// How many bytes of notes a prompt takes; a single argument of a program has a limit.
+const PROMPT_NOTES_MAX: usize = 4 * NOTE_MAX;
 
 /// Where the note for an agent's present process is.
 pub(super) fn file(state_dir: &Path, name: &str) -> PathBuf {
@@ -29,6 +35,7 @@ pub(super) fn compose(
     let earlier = read(&next_file(state_dir, name)).or_else(unread);
     let mut notes = earlier.map(|earlier| earlier.notes).unwrap_or_default();
     notes.push(note);
+    notes.drain(..notes.len().saturating_sub(NOTES_MAX));
     Handoff {
         agent: name.to_owned(),
         generation,
@@ -48,6 +55,11 @@ pub(super) fn write_next(state_dir: &Path, handoff: &Handoff) -> io::Result<()> 
         std::fs::create_dir_all(folder)?;
     }
     write(&next, handoff)
+}
+
+/// Whether a restart was accepted and has not come to its launch.
+pub(super) fn has_next(state_dir: &Path, name: &str) -> bool {
+    next_file(state_dir, name).exists()
 }
 
 /// The restart will not happen: nobody is handed its notes.
@@ -86,17 +98,28 @@ pub(super) fn mark_read(state_dir: &Path, handoff: &mut Handoff) {
     }
 }
 
-/// The notes that may become part of a prompt: those of the agent itself, the operator and local users.
+/// The newest notes that may become part of a prompt, as many as a prompt bears: those of the agent itself,
+/// the operator and local users.
 pub(super) fn notes_for_prompt<'a>(handoff: &'a Handoff, agent: &str) -> Vec<&'a str> {
     let trusted = |from: &Caller| match from {
         Caller::Agent { name } => name == agent,
         Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => true,
     };
-    handoff.notes.iter().filter(|note| trusted(&note.from)).filter_map(|note| note.text.as_deref()).collect()
+    let notes = handoff.notes.iter().rev().filter(|note| trusted(&note.from));
+    let mut size = 0;
+    let mut newest: Vec<&str> = notes
+        .filter_map(|note| note.text.as_deref())
+        .take_while(|text| {
+            size += text.len();
+            size <= PROMPT_NOTES_MAX
+        })
+        .collect();
+    newest.reverse();
+    newest
 }
 
 fn next_file(state_dir: &Path, name: &str) -> PathBuf {
-    state_dir.join("handoff").join(format!("{name}.next.json"))
+    state_dir.join("handoff").join(format!("{name}.next"))
 }
 
 fn read(file: &Path) -> Option<Handoff> {
@@ -169,6 +192,28 @@ mod tests {
         discard_next(dir.path(), "a");
         promote(dir.path(), "a", 2);
         assert_eq!(read_present(dir.path(), "a"), None);
+    }
+
+    #[test]
+    fn an_agent_called_next_has_notes_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        accept(dir.path(), 2, note(Caller::Operator, "one"));
+        for name in ["a.next", "a.json", "a.next.json"] {
+            assert!(!has_next(dir.path(), name));
+            assert_eq!(read_present(dir.path(), name), None);
+        }
+    }
+
+    #[test]
+    fn a_prompt_bears_the_newest_notes_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = "x".repeat(NOTE_MAX);
+        for _ in 0..80 {
+            accept(dir.path(), 1, note(Caller::Operator, &long));
+        }
+        let handoff = accept(dir.path(), 1, note(Caller::Operator, "newest"));
+        assert_eq!(handoff.notes.len(), NOTES_MAX);
+        assert_eq!(notes_for_prompt(&handoff, "a"), [&*long, &long, &long, "newest"]);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
 use mcp_restart_config::{Agent, Inject, KeepChildren};
 use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,8 +17,22 @@ use std::sync::Arc;
 /// Rows and columns of an agent's terminal until somebody attaches.
 const TERMINAL: (u16, u16) = (40, 120);
 /// Variables by which a service manager speaks to the daemon, not to its agents.
-const SERVICE_MANAGER: [&str; 5] =
-    ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC"];
+const SERVICE_MANAGER: [&str; 14] = [
+    "CACHE_DIRECTORY",
+    "CONFIGURATION_DIRECTORY",
+    "CREDENTIALS_DIRECTORY",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LOGS_DIRECTORY",
+    "MAINPID",
+    "MANAGERPID",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "NOTIFY_SOCKET",
+    "RUNTIME_DIRECTORY",
+    "STATE_DIRECTORY",
+    "SYSTEMD_EXEC_PID",
+];
 
 /// What a launch needs besides its entry.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +92,8 @@ pub(super) fn prepare(
             .map_err(|error| unusable(agent, &mcp_config_file, &error))?;
     }
     let argv = std::iter::once(&agent.command).chain(&line.arguments);
+    let argv: Vec<Vec<u8>> = argv.map(|argument| argument.clone().into_bytes()).collect();
+    check_sizes(agent, &argv, &environment)?;
     let hash = hash(agent);
     let shim = ShimLaunch {
         name: agent.name.clone(),
@@ -83,7 +101,7 @@ pub(super) fn prepare(
         launch_hash: hash,
         path: path.id().to_owned(),
         program: program.into_os_string().into_vec(),
-        argv: argv.map(|argument| argument.clone().into_bytes()).collect(),
+        argv,
         environment: environment
             .into_iter()
             .map(|(name, value)| (name.into_vec(), value.into_vec()))
@@ -192,6 +210,7 @@ enum Unusable {
     Missing,
     Folder,
     NotExecutable,
+    NoInterpreter(String),
     Other(io::Error),
 }
 
@@ -199,11 +218,27 @@ fn executable(program: &Path) -> Result<(), Unusable> {
     match std::fs::metadata(program) {
         Ok(metadata) if metadata.is_dir() => Err(Unusable::Folder),
         Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => Err(Unusable::NotExecutable),
-        Ok(_) => Ok(()),
+        Ok(metadata) if !metadata.is_file() => Err(Unusable::NotExecutable),
+        Ok(_) => check_interpreter(program),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Err(Unusable::Missing)
         }
         Err(error) => Err(Unusable::Other(error)),
+    }
+}
+
+/// A script whose interpreter is missing would be found out only when the old process is gone.
+fn check_interpreter(program: &Path) -> Result<(), Unusable> {
+    // The kernel reads no more of a first line. A program that may be run but not read is left to it.
+    let mut head = Vec::new();
+    let read = File::open(program).and_then(|file| file.take(256).read_to_end(&mut head));
+    let Some(line) = read.ok().and_then(|_| head.strip_prefix(b"#!")) else { return Ok(()) };
+    let line = String::from_utf8_lossy(line.split(|byte| *byte == b'\n').next().unwrap_or_default());
+    match line.split_whitespace().next() {
+        Some(interpreter) if Path::new(interpreter).is_absolute() && !Path::new(interpreter).exists() => {
+            Err(Unusable::NoInterpreter(interpreter.to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -213,8 +248,27 @@ impl std::fmt::Display for Unusable {
             Self::Missing => f.write_str("does not exist"),
             Self::Folder => f.write_str("is a folder"),
             Self::NotExecutable => f.write_str("is not executable"),
+            Self::NoInterpreter(name) => write!(f, "needs the interpreter {name}, which does not exist"),
             Self::Other(error) => error.fmt(f),
         }
+    }
+}
+
+/// The kernel's limit for a single argument or variable, and the frame's for all of them.
+fn check_sizes(agent: &Agent, argv: &[Vec<u8>], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
+    const STRING_MAX: usize = 128 * 1024 - 1;
+    const ALL_MAX: usize = FRAME_MAX - 64 * 1024;
+    let variables = environment.iter().map(|(name, value)| name.len() + 1 + value.len());
+    let sizes: Vec<usize> = argv.iter().map(Vec::len).chain(variables).collect();
+    match sizes.iter().max() {
+        Some(longest) if *longest > STRING_MAX => Err(cannot_run(
+            agent,
+            &format!("an argument or variable has {longest} bytes, at most {STRING_MAX} can be passed"),
+        )),
+        _ if sizes.iter().sum::<usize>() > ALL_MAX => {
+            Err(cannot_run(agent, &format!("its arguments and variables have more than {ALL_MAX} bytes")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -234,6 +288,9 @@ fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
             Err(cannot_run(agent, &format!("its log {} is a symbolic link", log_file.display())))
         }
         // Opening a pipe for writing waits for its reader.
+        Ok(metadata) if metadata.is_dir() => {
+            Err(cannot_run(agent, &format!("its log {} is a folder", log_file.display())))
+        }
         Ok(metadata) if !metadata.is_file() => Ok(()),
         _ => std::fs::OpenOptions::new()
             .append(true)
@@ -344,11 +401,16 @@ mod tests {
     fn a_launch_that_cannot_work_is_told_apart_before_anything_is_touched() {
         let place = Place::new();
         std::fs::write(place.dir.path().join("plain"), "x").unwrap();
+        let script = place.dir.path().join("script");
+        std::fs::write(&script, "#!/no/interpreter -x\n").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let table = [
             (r#"{"name":"a","command":"no-such-program"}"#, "no-such-program was not found"),
             (r#"{"name":"a","command":"./no-such"}"#, "does not exist"),
             (r#"{"name":"a","command":"./plain"}"#, "is not executable"),
             (r#"{"name":"a","command":"/usr"}"#, "is a folder"),
+            (r#"{"name":"a","command":"./script"}"#, "/no/interpreter, which does not exist"),
+            (r#"{"name":"a","command":"sh","logFile":"/usr"}"#, "is a folder"),
             (r#"{"name":"a","command":"sh","cwd":"nowhere"}"#, "does not exist"),
             (r#"{"name":"a","command":"sh","cwd":"plain"}"#, "is not a folder"),
         ];
@@ -357,6 +419,8 @@ mod tests {
             assert_eq!(failure.code, ErrorCode::SpawnFailed);
             assert!(failure.message.contains(want), "{entry}: {}", failure.message);
         }
+        let long = format!(r#"{{"name":"a","command":"sh","args":["{}"]}}"#, "x".repeat(200_000));
+        assert!(place.prepare(&long).unwrap_err().message.contains("200000 bytes"));
         std::os::unix::fs::symlink("/etc/passwd", place.dir.path().join("link.log")).unwrap();
         let failure = place.prepare(r#"{"name":"a","command":"sh","logFile":"link.log"}"#).unwrap_err();
         assert!(failure.message.contains("is a symbolic link"), "{}", failure.message);

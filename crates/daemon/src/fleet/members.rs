@@ -122,9 +122,10 @@ impl Members {
         self.by_name.get(name).is_some_and(|member| member.report.settling)
     }
 
-    /// Another agent, by a name that differs in its case alone, whose files an agent of this name would share.
+    /// Another agent that is not idle and whose files an agent of this name would share: its name differs
+    /// in its case alone, or has the same hash.
     pub(super) fn namesake(&self, name: &str) -> Option<&str> {
-        let same = |other: &str| other != name && other.eq_ignore_ascii_case(name);
+        let same = |other: &str| other != name && run_id(other) == run_id(name);
         self.iter().find(|(other, member)| same(other) && !member.report.idle).map(|(other, _)| other)
     }
 

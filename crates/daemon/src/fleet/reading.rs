@@ -16,7 +16,7 @@ impl FleetTask {
                     ErrorCode::InvalidArgument,
                     "the caller is no agent, so there is no note for it",
                 )
-                .hint("name the agent whose note you want to read"));
+                .hint("`mcp-restartctl handoff NAME` shows the note of any agent"));
             }
             (Some(name), Caller::Agent { name: own }) => (name.clone(), name == *own),
             (Some(name), _) => (name, false),

@@ -10,7 +10,7 @@ use mcp_restart_protocol::timestamp::Timestamp;
 const REQUEST_ID_MAX: usize = 128;
 
 /// By what a repeated request is recognised.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReplayKey {
     caller: String,
     request_id: String,
@@ -41,8 +41,7 @@ impl ReplayKey {
     /// What the first such request was answered.
     pub(super) fn answer(&self, store: &Store, now: Timestamp) -> Option<RestartAnswer> {
         let found = store.replay(&self.caller, &self.request_id, self.launch_hash, now)?;
-        let answer = found.answer.clone();
-        Some(RestartAnswer { replayed: true, replayed_at: Some(found.at), delivery: None, ..answer })
+        Some(replayed(found.answer.clone(), found.at))
     }
 
     /// Keeps the answer for the next such request.
@@ -50,6 +49,11 @@ impl ReplayKey {
         let Self { caller, request_id, launch_hash } = self;
         store.remember(Replay { caller, request_id, launch_hash, at, answer: answer.clone() });
     }
+}
+
+/// An answer as whoever asks again gets it.
+pub(super) fn replayed(answer: RestartAnswer, at: Timestamp) -> RestartAnswer {
+    RestartAnswer { replayed: true, replayed_at: Some(at), delivery: None, ..answer }
 }
 
 /// Whether an agent may restart itself once more; forgets the times that count no longer.

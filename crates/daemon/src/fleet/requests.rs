@@ -70,10 +70,16 @@ impl FleetTask {
             Ok(Accepted::Replayed(answer)) => {
                 let _ = reply.send(Ok(*answer));
             }
+            Ok(Accepted::UnderWay(ticket)) => {
+                if let Some(Pending::Restart { repeated, .. }) = self.pending.get_mut(&ticket) {
+                    repeated.push(reply);
+                }
+            }
             Ok(Accepted::Anew { entry, launch, config_diff, replay }) => {
-                let name = entry.agent.name.clone();
+                let (name, entry) = (entry.agent.name.clone(), entry.agent);
+                let repeated = Vec::new();
                 let pending =
-                    Pending::Restart { name: name.clone(), entry: entry.agent, config_diff, replay, reply };
+                    Pending::Restart { name: name.clone(), entry, config_diff, replay, reply, repeated };
                 let mode = mode(caller, &name, request.wait);
                 let ask = self.ask(pending, *launch, path, mode);
                 self.members.order(&name, Order::Event(MachineEvent::Restart(ask)));
@@ -105,6 +111,9 @@ impl FleetTask {
         if let Some(answer) = replay.as_ref().and_then(|key| key.answer(&self.store, Timestamp::now())) {
             return Ok(Accepted::Replayed(Box::new(answer)));
         }
+        if let Some(ticket) = replay.as_ref().and_then(|key| self.under_way(key)) {
+            return Ok(Accepted::UnderWay(ticket));
+        }
         let now = Timestamp::now();
         let own = matches!(caller, Caller::Agent { name: agent } if *agent == name);
         if own {
@@ -112,7 +121,7 @@ impl FleetTask {
         }
         let config_diff = self.members.diff(&name, &entry);
         let note = Note { from: caller.clone(), text: request.note.clone() };
-        let generation = self.members.generation(&name) + 1;
+        let generation = self.members.generation(&name).saturating_add(1);
         let request_id = request.request_id.clone();
         let unsettled = self.members.is_settling(&name);
         let handoff =
@@ -128,6 +137,14 @@ impl FleetTask {
             self.store.agent_mut(&name).self_restarts.push_back(now);
         }
         Ok(Accepted::Anew { entry, launch: Box::new(launch), config_diff, replay })
+    }
+
+    fn under_way(&self, key: &ReplayKey) -> Option<Ticket> {
+        let mut pending = self.pending.iter();
+        pending.find_map(|(ticket, pending)| match pending {
+            Pending::Restart { replay: Some(found), .. } if found == key => Some(*ticket),
+            _ => None,
+        })
     }
 
     fn admit(&self, caller: &Caller, target: &str) -> Result<(), Failure> {
@@ -196,7 +213,7 @@ impl FleetTask {
         match self.members.namesake(name) {
             Some(other) => Err(Failure::new(
                 ErrorCode::SpawnFailed,
-                format!("{other} still runs, whose name differs in case alone"),
+                format!("{other} still runs, with which it would share its files"),
             )
             .hint(format!("`mcp-restartctl stop {other}` first"))),
             None => Ok(()),
@@ -277,6 +294,7 @@ impl FleetTask {
 /// What became of a restart that was asked for.
 enum Accepted {
     Replayed(Box<RestartAnswer>),
+    UnderWay(Ticket),
     Anew { entry: Entry, launch: Box<Launch>, config_diff: Vec<String>, replay: Option<ReplayKey> },
 }
 

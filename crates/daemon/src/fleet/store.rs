@@ -72,28 +72,27 @@ pub(super) struct Replay {
 
 impl Store {
     /// Reads the state dir's file. One that cannot be used is set aside and reported, never fatal. The
-    /// flag says whether agents with `autostart` are to be started: after a clean end or a new boot.
+    /// flag says whether agents with `autostart` are to be started: at the first start, after a clean end
+    /// and after a new boot, but not when it is unknown what was running.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> (Self, bool) {
         let file = state_dir.join("state.json");
-        let found = match std::fs::read(&file) {
-            Ok(bytes) => match serde_json::from_slice::<Stored>(&bytes) {
-                Ok(stored) if stored.version <= VERSION => Some(stored),
+        let (found, autostart) = match std::fs::read(&file) {
+            Ok(bytes) => match parse(&bytes) {
                 Ok(stored) => {
-                    set_aside(&file, &format!("it is of the newer version {}", stored.version));
-                    None
+                    let autostart = stored.clean || stored.boot_id != boot_id;
+                    (Some(stored), autostart)
                 }
-                Err(error) => {
-                    set_aside(&file, &error.to_string());
-                    None
+                Err(why) => {
+                    set_aside(&file, &why);
+                    (None, false)
                 }
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, true),
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "the stored state cannot be read");
-                None
+                set_aside(&file, &error.to_string());
+                (None, false)
             }
         };
-        let autostart = found.as_ref().is_none_or(|stored| stored.clean || stored.boot_id != boot_id);
         let mut state = found.unwrap_or_default();
         state.version = VERSION;
         boot_id.clone_into(&mut state.boot_id);
@@ -177,6 +176,14 @@ impl Store {
     }
 }
 
+fn parse(bytes: &[u8]) -> Result<Stored, String> {
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if stored.version > VERSION {
+        return Err(format!("it is of the newer version {}", stored.version));
+    }
+    Ok(stored)
+}
+
 fn set_aside(file: &Path, why: &str) {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".corrupt-{}", Timestamp::now().0));
@@ -222,7 +229,9 @@ mod tests {
         assert_eq!(Store::open(dir.path(), "boot").0.token("a").unwrap(), token);
 
         std::fs::write(dir.path().join("state.json"), "{\"version\":1,").unwrap();
-        assert!(Store::open(dir.path(), "boot").0.agent("a").is_none());
+        let (store, autostart) = Store::open(dir.path(), "boot");
+        assert!(store.agent("a").is_none());
+        assert!(!autostart, "what was stopped stays stopped");
         let aside = std::fs::read_dir(dir.path()).unwrap().filter_map(Result::ok);
         assert!(
             aside

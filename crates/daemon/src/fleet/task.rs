@@ -5,7 +5,7 @@ use super::agent::{Order, Report, until};
 use super::answers;
 use super::config_watch::ConfigWatch;
 use super::members::{Member, Members};
-use super::repetition::ReplayKey;
+use super::repetition::{self, ReplayKey};
 use super::requests::stop_plan;
 use super::store::Store;
 use super::{FleetSetup, FleetStatus, Message, Reply};
@@ -60,6 +60,8 @@ pub(super) enum Pending {
         config_diff: Vec<String>,
         replay: Option<ReplayKey>,
         reply: Reply<RestartAnswer>,
+        /// The same request, come again before it was answered.
+        repeated: Vec<Reply<RestartAnswer>>,
     },
     Autostart {
         name: String,
@@ -254,10 +256,22 @@ impl FleetTask {
     /// An agent that was idle when it was heard of last may have had the order to start in its queue.
     fn finish_if_idle(&mut self) {
         if self.is_closing
-            && self.members.iter().all(|(_, member)| member.report.idle && member.report.closing)
+            && self
+                .members
+                .iter()
+                .all(|(_, member)| member.report.closing && (member.report.idle || member.report.stuck))
             && let Some(reply) = self.closing.take()
         {
-            self.store.mark_clean();
+            let stuck: Vec<&str> =
+                self.members.iter().filter(|(_, member)| member.report.stuck).map(|(name, _)| name).collect();
+            if stuck.is_empty() {
+                self.store.mark_clean();
+            } else {
+                tracing::error!(
+                    ?stuck,
+                    "not everything could be ended; their shims stay, and the next daemon takes them on"
+                );
+            }
             self.store.save();
             let _ = reply.send(());
         }
@@ -308,10 +322,14 @@ impl FleetTask {
             Pending::Agent { entry, reply, .. } => {
                 let _ = reply.send(answers::agent_answer(ticket, outcome, view, entry.as_deref()));
             }
-            Pending::Restart { entry, config_diff, replay, reply, .. } => {
+            Pending::Restart { entry, config_diff, replay, reply, repeated, .. } => {
                 let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff);
                 if let (Some(key), Ok(answer)) = (replay, &answer) {
                     key.remember(&mut self.store, answer, Timestamp::now());
+                }
+                for reply in repeated {
+                    let answer = answer.clone().map(|answer| repetition::replayed(answer, Timestamp::now()));
+                    let _ = reply.send(answer);
                 }
                 let _ = reply.send(answer);
             }

@@ -62,8 +62,9 @@ async fn go_on(mut stream: UnixStream, hello: Hello, context: Arc<Context>) -> i
             verbs::shutdown(stream, process, &context).await
         }
         Verb::Bridge => {
+            let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
             answer_hello(&mut stream, Verb::Bridge).await?;
-            verbs::bridge(stream, &context).await
+            verbs::bridge(stream, process, &context).await
         }
     }
 }

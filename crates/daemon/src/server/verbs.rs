@@ -8,6 +8,7 @@ use crate::bridge::Announcement;
 use mcp_restart_process::{peer_of_socket, receive_with_descriptor};
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::hello::PROTOCOL;
+use mcp_restart_protocol::paths::RestartPath;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::TcpListener;
@@ -63,7 +64,12 @@ pub(super) async fn status(mut stream: UnixStream, context: &Context) -> io::Res
 pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
     let text = timeout(GREETING_DEADLINE, json_text::read(&mut stream, &[])).await??;
     let request: ShutdownText = serde_json::from_slice(&text)?;
-    let path = door(&request.path).and_then(|path| may_shut_down(process).map(|()| path));
+    let path = door(&request.path).and_then(|path| match path {
+        RestartPath::CtlDown => may_shut_down(process).map(|()| path),
+        other => {
+            Err(Failure::new(ErrorCode::UnknownRestartPath, format!("{other} is no way to end the daemon")))
+        }
+    });
     let answer = AcceptedText { accepted: path.is_ok(), pid: std::process::id(), error: path.clone().err() };
     json_text::write(&mut stream, &answer).await?;
     if let Ok(path) = path {
@@ -75,7 +81,11 @@ pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: 
 }
 
 /// Takes a bridge's announcement and listener, and tells the keeper when the bridge leaves.
-pub(super) async fn bridge(mut stream: UnixStream, context: &Context) -> io::Result<()> {
+pub(super) async fn bridge(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
+    if let Ok(Caller::Agent { name }) = decide(Facts::Socket(process)) {
+        tracing::warn!(agent = name, "an agent announced a bridge: it is not taken for the endpoint");
+        return Ok(());
+    }
     let pid = peer_of_socket(&stream)?.pid;
     let (text, listener) = timeout(GREETING_DEADLINE, read_announcement(&mut stream)).await??;
     let connection = context
