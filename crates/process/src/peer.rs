@@ -2,6 +2,7 @@
 
 use crate::procfs;
 use crate::tree::Process;
+use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 use std::fs;
 use std::io;
@@ -40,7 +41,8 @@ pub fn peer_of_socket(socket: &impl AsFd) -> io::Result<SocketPeer> {
 /// Whether the other end of a stream socket is closed and everything that it sent was read.
 pub fn has_hung_up(socket: &impl AsFd) -> bool {
     let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    matches!(recv(socket.as_fd().as_raw_fd(), &mut [0], look), Ok(0))
+    // One that ended without reading what it was sent is an error here, once.
+    !matches!(recv(socket.as_fd().as_raw_fd(), &mut [0], look), Ok(1..) | Err(Errno::EAGAIN))
 }
 
 /// Finds the socket of who connected from `peer` to our `local`, if it is one of this machine.
@@ -119,6 +121,28 @@ fn parse_address(text: &str) -> Option<(IpAddr, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_end_that_closed_has_hung_up_whether_or_not_it_had_read_everything() {
+        for unread in [false, true] {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            assert!(!has_hung_up(&ours));
+            if unread {
+                ours.write_all(b"unread").unwrap();
+            } else {
+                theirs.write_all(b"x").unwrap();
+            }
+            drop(theirs);
+            if !unread {
+                assert!(!has_hung_up(&ours), "there is something to read first");
+                ours.read_exact(&mut [0]).unwrap();
+            }
+            assert!(has_hung_up(&ours));
+        }
+    }
+
     use std::net::{TcpListener, TcpStream};
 
     fn the_client_is_found(bind: &str, connect: impl Fn(u16) -> SocketAddr) {
