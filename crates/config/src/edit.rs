@@ -34,8 +34,10 @@ pub struct FoundAgent {
 /// Why a file was not changed.
 #[derive(Debug)]
 pub enum EditError {
-    /// The file is faulty, or would be after the change.
+    /// The file is faulty as it is.
     Invalid(LoadError),
+    /// The change would make it faulty; its fields are those of the agent.
+    Change(Vec<Fault>),
     /// `init` does not write over a file.
     Exists(PathBuf),
     /// The file has no agent of this name.
@@ -45,8 +47,10 @@ pub enum EditError {
         /// The name that was probably meant.
         suggestion: Option<String>,
     },
-    /// The file has an agent of this name already.
+    /// The file has an agent of this name already, in this spelling.
     NameTaken(String),
+    /// Another name would make another agent: its log, its notes and what it did last belong to the name.
+    Renamed,
     /// A field cannot have this value, or does not exist.
     Field(Fault),
     /// The file could not be locked or written.
@@ -76,8 +80,8 @@ pub fn add(
     command: &[String],
 ) -> Result<Config, EditError> {
     edit(file, environment, |document| {
-        if document.agent_names().any(|taken| taken.eq_ignore_ascii_case(name)) {
-            return Err(EditError::NameTaken(name.to_owned()));
+        if let Some(taken) = document.agent_names().find(|taken| taken.eq_ignore_ascii_case(name)) {
+            return Err(EditError::NameTaken(taken));
         }
         document.add_agent(name, command);
         Ok(())
@@ -106,6 +110,9 @@ pub fn set(
     edit(file, environment, |document| {
         let agent = document.agent(name).ok_or_else(|| unknown_agent(document, name))?;
         for (field, value) in assignments {
+            if field == "name" && value.trim_matches('"') != name {
+                return Err(EditError::Renamed);
+            }
             format::assign(&agent, field, value).map_err(EditError::Field)?;
         }
         Ok(())
@@ -129,17 +136,24 @@ fn edit(
     };
     change(&document)?;
     let changed = document.to_string();
-    let config = check(&changed).map_err(|error| {
-        EditError::Invalid(if check(&text).is_ok() { without_places(error) } else { error })
+    let config = check(&changed).map_err(|error| match check(&text) {
+        Ok(_) => EditError::Change(faults_of_change(error)),
+        Err(_) => EditError::Invalid(error),
     })?;
     locked.replace(&changed).map_err(failed)?;
     Ok(config)
 }
 
-/// The faults that a change would bring stand in no file that one could look into.
-fn without_places(error: LoadError) -> LoadError {
-    let faults = error.faults.into_iter().map(|fault| Fault { line: None, column: None, ..fault });
-    LoadError { faults: faults.collect(), ..error }
+/// The faults that a change would bring stand in no file that one could look into: without lines, and with the
+/// fields of the agent that was changed.
+fn faults_of_change(error: LoadError) -> Vec<Fault> {
+    let of_agent = |field: String| match field.strip_prefix("agents[").and_then(|rest| rest.split_once("]."))
+    {
+        Some((_, field)) => field.to_owned(),
+        None => field,
+    };
+    let fault = |fault: Fault| Fault { line: None, column: None, field: fault.field.map(of_agent), ..fault };
+    error.faults.into_iter().map(fault).collect()
 }
 
 fn unknown_agent(document: &Document, name: &str) -> EditError {
@@ -152,12 +166,17 @@ impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(error) => error.fmt(f),
+            Self::Change(faults) => {
+                let faults: Vec<_> = faults.iter().map(Fault::to_string).collect();
+                f.write_str(&faults.join("; "))
+            }
             Self::Exists(file) => write!(f, "{} exists already", file.display()),
             Self::UnknownAgent { name, suggestion } => {
                 write!(f, "there is no agent {name:?}")?;
                 suggestion.as_ref().map_or(Ok(()), |suggestion| write!(f, "; did you mean {suggestion}?"))
             }
             Self::NameTaken(name) => write!(f, "there is an agent {name:?} already (case is ignored)"),
+            Self::Renamed => f.write_str("the name of an agent cannot be changed"),
             Self::Field(fault) => fault.fmt(f),
             Self::Io { path, .. } => write!(f, "{} could not be changed", path.display()),
         }

@@ -261,7 +261,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn same_file(one: &Path, other: &Path) -> bool {
+/// Whether two paths lead to one file.
+pub(crate) fn same_file(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 

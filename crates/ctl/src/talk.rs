@@ -5,7 +5,7 @@ use crate::problem::{Exit, Problem};
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
-    Answer, Event, Failure, Handoff, McpConfig, ServerBody, ServerFrame, ServerStatus, Terminal,
+    Answer, ErrorCode, Event, Failure, Handoff, McpConfig, ServerBody, ServerFrame, ServerStatus, Terminal,
 };
 use mcp_restart_protocol::client::{self, ClientError};
 use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
@@ -106,14 +106,9 @@ impl Daemon {
         }
     }
 
-    /// The agents; with `all` also those that are no longer in the config.
-    pub(crate) async fn list(&mut self, all: bool) -> Result<Vec<AgentView>, Problem> {
-        expect!(self.ask(Request::List { all }).await??, Answer::Agents)
-    }
-
     /// One agent, in the config or not.
     pub(crate) async fn agent(&mut self, name: &str) -> Result<AgentView, Problem> {
-        let agents = self.list(true).await?;
+        let agents = expect!(self.ask(Request::List { all: true }).await??, Answer::Agents)?;
         let names: Vec<_> = agents.iter().map(|agent| agent.name.clone()).collect();
         agents.into_iter().find(|agent| agent.name == name).ok_or_else(|| unknown_agent(name, &names))
     }
@@ -126,7 +121,15 @@ impl Daemon {
 
     /// The note for an agent, or for the caller.
     pub(crate) async fn handoff(&mut self, name: Option<String>) -> Result<Handoff, Problem> {
-        let handoff = expect!(self.ask(Request::Handoff { name }).await??, Answer::Handoff)?;
+        let named = name.is_some();
+        let handoff = expect!(
+            self.ask(Request::Handoff { name }).await?.map_err(|failure| {
+                // There is nothing wrong with the question: there is no note.
+                let is_answer = named && failure.code == ErrorCode::InvalidArgument;
+                if is_answer { Problem::new(Exit::Failed, failure.message) } else { failure.into() }
+            })?,
+            Answer::Handoff
+        )?;
         Ok(*handoff)
     }
 

@@ -109,12 +109,12 @@ fn set_takes_json_of_the_fields_type_and_else_a_string() {
         ("env.EMPTY", "\"\""),
         ("rollback.withinMs", "5000"),
         ("cwd", "~/src"),
-        ("name", "7"),
+        ("command", "7"),
         ("keepChildren", "true"),
     ];
     let config = fixture.set("a", &assignments).unwrap();
     let agent = &config.agents[0];
-    assert_eq!((agent.name.as_str(), agent.autostart, agent.args.len()), ("7", true, 2));
+    assert_eq!((agent.autostart, agent.args.len()), (true, 2));
     assert_eq!(agent.env["DEBUG"], "1");
     assert_eq!(agent.env["A.B"], "quoted");
     assert_eq!(agent.env["EMPTY"], "");
@@ -124,8 +124,8 @@ fn set_takes_json_of_the_fields_type_and_else_a_string() {
   // Mine.
   "agents": [
     {
-      "name": "7",
-      "command": "x",
+      "name": "a",
+      "command": "7",
       "args": ["-v", "--name=x"],
       "autostart": true,
       "env": {
@@ -172,12 +172,13 @@ fn what_cannot_be_changed_is_named_and_leaves_the_file_as_it_was() {
         fixture.set("a", &[("logKeep", "1000")]).unwrap_err().to_string(),
         fixture.set("a", &[("args", "-v")]).unwrap_err().to_string(),
         fixture.set("a", &[("autostart", "true"), ("command", "")]).unwrap_err().to_string(),
+        fixture.set("a", &[("name", "b")]).unwrap_err().to_string(),
     ];
     let told = told.join("\n").replace(&format!("{}:", fixture.file.display()), "");
     insta::assert_snapshot!(told, @r#"
-there is an agent "A" already (case is ignored)
- agents[2].name: a name has 1 to 64 letters, digits, '.', '_' or '-', and starts with neither '.' nor '-'
- agents[2].command: missing
+there is an agent "a" already (case is ignored)
+name: a name has 1 to 64 letters, digits, '.', '_' or '-', and starts with neither '.' nor '-'
+command: missing
 there is no agent "agent"
 there is no agent "aa"; did you mean a?
 settlems: unknown field; did you mean settleMs?
@@ -186,7 +187,8 @@ rollback.within: unknown field; did you mean withinMs?
 settleMs: expected a whole number from 0 to 86400000, found a string
 logKeep: expected a whole number from 0 to 100, found 1000
 args: expected an array, found a string
- agents[0].command: missing
+command: missing
+the name of an agent cannot be changed
 "#);
     assert_eq!(fixture.text(), COMMENTED);
     assert_eq!(fs::read_dir(fixture.folder.path()).unwrap().count(), 1, "nothing is left beside the file");

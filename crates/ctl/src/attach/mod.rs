@@ -11,6 +11,7 @@
 //! ```
 
 mod keys;
+mod modes;
 mod session;
 mod terminal;
 
@@ -43,12 +44,14 @@ pub(crate) async fn attach(context: &Context, arguments: Attach) -> Result<Exit,
 /// Starts the daemon and the agent if need be, and attaches.
 pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
     let name = &arguments.name;
+    terminal::require(name)?;
     let place = context.place()?;
     bring_up(context, &place, "mcp-restartctl run").await?;
+    let mut daemon = context.daemon_at(&place).await?;
+    require_terminal(context, &daemon.agent(name).await?)?;
     let mut starting = context.daemon_at(&place).await?;
     let path = RestartPath::CtlStart.id().to_owned();
     starting.send(Request::Start { path, name: name.clone(), wait: true }).await?;
-    let mut daemon = context.daemon_at(&place).await?;
     let answered = tokio::select! {
         answer = start_answer(&mut starting) => { answer?; true }
         running = until_running(&mut daemon, name) => { running?; false }
@@ -60,7 +63,22 @@ pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Pr
             answer?;
         }
     }
-    part(context, parting?)
+    match parting {
+        Ok(parting) => part(context, parting),
+        Err(problem) => Err(ended_at_once(context, &place, name).await?.unwrap_or(problem)),
+    }
+}
+
+/// Where there was nothing to attach to: what became of the process that was started.
+async fn ended_at_once(context: &Context, place: &Place, name: &str) -> Result<Option<Problem>, Problem> {
+    let agent = context.daemon_at(place).await?.agent(name).await?;
+    Ok(match what_next(&agent, agent.generation) {
+        Next::End { text, .. } => Some(
+            Problem::new(Exit::Failed, text)
+                .hint(format!("{} logs {name} shows what it said", context.program())),
+        ),
+        Next::Wait | Next::Attach => None,
+    })
 }
 
 /// Why the terminal was given back.
@@ -91,7 +109,7 @@ fn part(context: &Context, parting: Parting) -> Result<Exit, Problem> {
 
 async fn attach_now(context: &Context, place: &Place, arguments: &Attach) -> Result<Parting, Problem> {
     let mut daemon = context.daemon_at(place).await?;
-    let terminal = terminal_of(&mut daemon, &arguments.name).await?;
+    let terminal = terminal_of(context, &mut daemon, &arguments.name).await?;
     drop(daemon);
     stay(context, place, arguments, terminal).await
 }
@@ -145,23 +163,28 @@ fn what_next(agent: &AgentView, attached: u64) -> Next {
         AgentState::Stopped => Next::End { text: format!("{name} is stopped"), exit: Exit::Done },
         AgentState::Exited | AgentState::Failed => {
             let how = agent.last_exit.as_ref().map(render::how_it_ended);
-            let well = agent.last_exit.as_ref().is_some_and(|exit| exit.code == Some(0));
             Next::End {
                 text: format!("{name} {}", how.unwrap_or_else(|| render::state(agent.state).to_owned())),
-                exit: if well { Exit::Done } else { Exit::Failed },
+                exit: if render::exited_well(agent) { Exit::Done } else { Exit::Failed },
             }
         }
     }
 }
 
-async fn terminal_of(daemon: &mut Daemon, name: &str) -> Result<Terminal, Problem> {
-    let agent = daemon.agent(name).await?;
-    if !agent.tty {
-        return Err(Problem::new(Exit::Failed, format!("{name} has no terminal to attach to"))
-            .hint(format!("mcp-restartctl set {name} tty=true gives it one at its next start")));
-    }
+async fn terminal_of(context: &Context, daemon: &mut Daemon, name: &str) -> Result<Terminal, Problem> {
+    require_terminal(context, &daemon.agent(name).await?)?;
     let terminal = daemon.terminal(name.to_owned()).await;
-    terminal.map_err(|problem| problem.hint(format!("mcp-restartctl run {name} starts it and attaches")))
+    let program = context.program();
+    terminal.map_err(|problem| problem.hint(format!("{program} run {name} starts it and attaches")))
+}
+
+fn require_terminal(context: &Context, agent: &AgentView) -> Result<(), Problem> {
+    if agent.tty {
+        return Ok(());
+    }
+    let (name, program) = (&agent.name, context.program());
+    Err(Problem::new(Exit::Failed, format!("{name} has no terminal to attach to"))
+        .hint(format!("{program} set {name} tty=true gives it one at its next start")))
 }
 
 async fn start_answer(daemon: &mut Daemon) -> Result<(), Problem> {

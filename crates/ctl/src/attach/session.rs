@@ -71,10 +71,17 @@ impl User {
         let Self { terminal, filter, resized, ends } = self;
         let Size { rows, columns } = terminal.size();
         let output = async {
+            // The first output is a picture of the agent's screen.
+            let mut is_picture = true;
             loop {
                 match from.next().await {
                     Some(Ok(FromShim::Output(bytes))) => {
-                        if terminal.show(&bytes).await.is_err() {
+                        let shown = if std::mem::take(&mut is_picture) {
+                            terminal.show_picture(&bytes).await
+                        } else {
+                            terminal.show(&bytes).await
+                        };
+                        if shown.is_err() {
                             return Ended::ByUser;
                         }
                     }

@@ -1,30 +1,15 @@
 //! The user's terminal: raw while attached, given back as it was.
 
+use crate::attach::modes::Modes;
 use crate::problem::{Exit, Problem};
 use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use tokio::net::unix::pipe;
-
-/// Turns off whatever an agent may have turned on: first it ends a sequence that was cut off, then come the
-/// keyboard protocols of the alternate screen, the alternate screen itself, those of the main screen, mouse,
-/// focus and paste reports, synchronised output, application keys, scroll region, insert mode, character set,
-/// colours, cursor. Moves the cursor nowhere on the main screen.
-const RESET: &str = concat!(
-    "\x1b\\",
-    "\x1b[<99u\x1b[>4m",
-    "\x1b7\x1b[?1049l",
-    "\x1b[<99u",
-    "\x1b[?9l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l",
-    "\x1b[?1004l\x1b[?2004l\x1b[?2026l\x1b[?2031l\x1b[?2048l",
-    "\x1b[?1l\x1b>\x1b[?66l",
-    "\x1b7\x1b[?6l\x1b[r\x1b8",
-    "\x1b[?7h\x1b[4l\x1b(B\x0f",
-    "\x1b[0m\x1b[?25h\x1b[0 q",
-);
 
 /// The user's terminal in raw mode; dropping it gives it back, however the program comes to that.
 ///
@@ -34,6 +19,7 @@ pub(crate) struct RawTerminal {
     input: pipe::Receiver,
     output: pipe::Sender,
     before: Termios,
+    modes: RefCell<Modes>,
 }
 
 /// Rows and columns.
@@ -48,17 +34,14 @@ pub(crate) struct Size {
 impl RawTerminal {
     /// Puts the terminal in raw mode, if there is one.
     pub(crate) fn enter(name: &str) -> Result<Self, Problem> {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return Err(Problem::new(Exit::Usage, "standard input and output are not a terminal")
-                .hint(format!("mcp-restartctl logs -f {name} shows the output of an agent without one")));
-        }
+        require(name)?;
         let cannot = |error: io::Error| Problem::caused(Exit::Failed, "cannot use the terminal", &error);
         let (input, output) = reopen().map_err(cannot)?;
         let before = termios::tcgetattr(&output).map_err(|error| cannot(error.into()))?;
         let mut raw = before.clone();
         raw.make_raw();
         termios::tcsetattr(&output, OptionalActions::Now, &raw).map_err(|error| cannot(error.into()))?;
-        Ok(Self { input, output, before })
+        Ok(Self { input, output, before, modes: RefCell::default() })
     }
 
     /// Its size now.
@@ -88,12 +71,27 @@ impl RawTerminal {
         }
     }
 
-    /// Shows bytes as they are.
+    /// Shows an agent's screen. What was on the main screen moves up, out of its way, and can be scrolled to.
+    pub(crate) async fn show_picture(&self, picture: &[u8]) -> io::Result<()> {
+        const LEAVE: &[u8] = b"\x1b[?1049l";
+        let picture = picture.strip_prefix(LEAVE).unwrap_or(picture);
+        if self.modes.borrow().is_alternate() || picture.starts_with(b"\x1b[?1049h") {
+            return self.show(picture).await;
+        }
+        let lines = usize::from(self.size().rows);
+        self.show(&[b"\n".repeat(lines).as_slice(), picture].concat()).await
+    }
+
+    /// Shows output as it is.
     pub(crate) async fn show(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.output.writable().await?;
             match self.output.try_write(bytes) {
-                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Ok(written) => {
+                    let (shown, rest) = bytes.split_at(written);
+                    self.modes.borrow_mut().take(shown);
+                    bytes = rest;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -103,21 +101,34 @@ impl RawTerminal {
 
     /// Undoes what a process that is gone did to the terminal.
     pub(crate) async fn reset_modes(&self) -> io::Result<()> {
-        self.show(RESET.as_bytes()).await
+        let undo = self.modes.borrow().undo();
+        self.show(&undo).await?;
+        self.modes.take();
+        Ok(())
     }
 }
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
+        // What is below the cursor was the agent's as well: what is printed next would be written across it.
+        let undo = [self.modes.borrow().undo().as_slice(), b"\r\n\x1b[J"].concat();
         // None of this can fail in a way that leaves something else to do: the terminal may be gone.
-        if rustix::io::write(&self.output, RESET.as_bytes()) == Err(Errno::AGAIN) {
+        if rustix::io::write(&self.output, &undo) == Err(Errno::AGAIN) {
             // Nobody reads what is still on its way to the terminal: without that there is room.
             let _ = termios::tcflush(&self.output, QueueSelector::OFlush);
-            let _ = rustix::io::write(&self.output, RESET.as_bytes());
+            let _ = rustix::io::write(&self.output, &undo);
         }
         let _ = termios::tcsetattr(&self.output, OptionalActions::Now, &self.before);
-        let _ = rustix::io::write(&self.output, b"\r\n");
     }
+}
+
+/// Refuses to go on where there is no terminal to connect.
+pub(crate) fn require(name: &str) -> Result<(), Problem> {
+    if io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err(Problem::new(Exit::Usage, "standard input and output are not a terminal")
+        .hint(format!("mcp-restartctl logs -f {name} shows the output of an agent without one")))
 }
 
 /// The terminal that standard output is, by its name, else the controlling terminal. To the runtime a

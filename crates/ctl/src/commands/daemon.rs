@@ -3,9 +3,10 @@
 use crate::context::{Context, Place, no_config_file};
 use crate::daemon_process::{self, Inherit, Outcome};
 use crate::problem::{Exit, Problem};
-use crate::render::span;
+use crate::render::{how_it_ended, span};
 use crate::talk::{self, Summary};
 use mcp_restart_paths::RestartPath;
+use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::client::ClientError;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
     let place = context.place()?;
     let (started, summary) = bring_up(context, &place, "mcp-restartctl up").await?;
     let screen = &context.screen;
+    if started {
+        warn_of_failures(context, &place).await?;
+    }
     if screen.json {
         return screen.value(&json!({ "started": started, "pid": summary.pid, "url": summary.url }));
     }
@@ -26,6 +30,17 @@ pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
     screen.done(format_args!("{what}: pid {}, {url}", summary.pid))?;
     if summary.url.is_none() {
         screen.warning("the MCP endpoint does not listen yet; mcp-restartctl status shows when it does");
+    }
+    Ok(())
+}
+
+/// Agents that should have been started with the daemon and could not be.
+async fn warn_of_failures(context: &Context, place: &Place) -> Result<(), Problem> {
+    let status = context.daemon_at(place).await?.status().await?;
+    let failed = |agent: &&AgentView| agent.autostart && agent.state == AgentState::Failed;
+    for agent in status.agents.iter().filter(failed) {
+        let how = agent.last_exit.as_ref().map_or_else(|| "failed".to_owned(), how_it_ended);
+        context.screen.warning(format_args!("{} {how}", agent.name));
     }
     Ok(())
 }
@@ -100,7 +115,7 @@ async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Pro
         let why = why.unwrap_or("the daemon does not want to end");
         return Err(Problem::new(Exit::NotAllowed, why));
     }
-    gone(context, connection).await;
+    gone(context, connection).await?;
     Ok(Some(summary.pid))
 }
 
@@ -109,14 +124,20 @@ fn check_served(context: &Context, place: &Place, summary: &Summary) -> Result<(
 }
 
 /// The end of the connection is the end of the daemon.
-async fn gone(context: &Context, mut connection: UnixStream) {
+async fn gone(context: &Context, mut connection: UnixStream) -> Result<(), Problem> {
     let begun = Instant::now();
     let mut rest = [0; 64];
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     ticks.tick().await;
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
     loop {
         tokio::select! {
-            read = connection.read(&mut rest) => if matches!(read, Ok(0) | Err(_)) { return },
+            read = connection.read(&mut rest) => if matches!(read, Ok(0) | Err(_)) { return Ok(()) },
+            Ok(()) = &mut interrupted => {
+                let problem = Problem::new(Exit::Interrupted, "no longer waiting for the end of the daemon");
+                return Err(problem.hint("it goes on with stopping every agent and itself"));
+            }
             _ = ticks.tick(), if context.screen.shows_progress() => {
                 context.screen.progress(format_args!("stopping every agent … {} s", begun.elapsed().as_secs()));
             }

@@ -1,6 +1,6 @@
 //! `init`, `add`, `remove` and `set`: the config file, changed under a lock.
 
-use crate::context::{Context, no_config_file};
+use crate::context::{Context, no_config_file, same_file};
 use crate::problem::{Exit, Problem};
 use crate::screen::Screen;
 use crate::talk::unknown_agent;
@@ -38,10 +38,22 @@ pub(crate) fn add(context: &Context, name: &str, command: &[String]) -> Result<(
 }
 
 /// Removes an agent.
-pub(crate) fn remove(context: &Context, name: &str) -> Result<(), Problem> {
+pub(crate) async fn remove(context: &Context, name: &str) -> Result<(), Problem> {
     let file = context.config_file();
     edit::remove(&file, &context.environment, name).map_err(|error| problem(context, error))?;
-    tell(&context.screen, &file, &format!("removed {name}; a process of it runs on until it is stopped"))
+    let left = match running(context, &file, name).await {
+        Some(pid) => format!("; its process {pid} runs on: {} stop {name} ends it", context.program()),
+        None => String::new(),
+    };
+    tell(&context.screen, &file, &format!("removed {name}{left}"))
+}
+
+/// The process of an agent, if a daemon runs that serves this file and has one.
+async fn running(context: &Context, file: &Path, name: &str) -> Option<u32> {
+    let mut daemon = context.daemon().await.ok()?;
+    let status = daemon.status().await.ok()?;
+    let agent = status.agents.iter().chain(&status.unlisted).find(|agent| agent.name == name)?;
+    agent.pid.filter(|_| same_file(file, Path::new(&status.config_file)))
 }
 
 /// Changes fields of an agent.
@@ -71,11 +83,16 @@ fn problem(context: &Context, error: EditError) -> Problem {
                 None => unknown,
             }
         }
-        EditError::NameTaken { .. } => Problem::caused(Exit::Failed, "not added", &error)
-            .hint("mcp-restartctl set NAME FIELD=VALUE changes an agent"),
-        EditError::Field(_) => Problem::caused(Exit::Usage, "not changed", &error)
+        EditError::Change(_) => Problem::caused(Exit::Usage, "nothing was changed", &error),
+        EditError::NameTaken(taken) => {
+            Problem::new(Exit::Failed, format!("there is an agent {taken} already (case is ignored)"))
+                .hint(format!("{} set {taken} FIELD=VALUE changes it", context.program()))
+        }
+        EditError::Renamed => Problem::caused(Exit::Usage, "nothing was changed", &error)
+            .hint("under another name it is another agent: add that one and remove this one"),
+        EditError::Field(_) => Problem::caused(Exit::Usage, "nothing was changed", &error)
             .hint("mcp-restartctl config schema describes every field"),
-        EditError::Io { .. } => Problem::caused(Exit::Failed, "not changed", &error),
+        EditError::Io { .. } => Problem::caused(Exit::Failed, "nothing was changed", &error),
     }
 }
 

@@ -65,8 +65,11 @@ pub(crate) async fn restart(
 async fn carry_out(context: &Context, which: &Which, verb: &Verb) -> Result<Exit, Problem> {
     let itself = which.names.is_empty() && !which.all;
     if itself && !matches!(verb, Verb::Restart(_)) {
-        return Err(Problem::new(Exit::Usage, format!("{} whom?", verb.word()))
-            .hint(format!("mcp-restartctl {} NAME, or --all", verb.word())));
+        return Err(Problem::new(Exit::Usage, format!("{} whom?", verb.word())).hint(format!(
+            "{} {} NAME, or --all",
+            context.program(),
+            verb.word()
+        )));
     }
     let mut daemon = context.lifecycle_daemon().await?;
     if itself {
@@ -108,7 +111,8 @@ async fn work<const ROUNDS: usize>(
     rounds: [Vec<Option<String>>; ROUNDS],
 ) -> Result<Exit, Problem> {
     let alone = !which.all && rounds.iter().map(Vec::len).sum::<usize>() == 1;
-    let mut report = Report { context, verb, alone, worst: Exit::Done, results: Vec::new() };
+    let mut report =
+        Report { context, verb, waits: !which.no_wait, alone, worst: Exit::Done, results: Vec::new() };
     let deadline = which.timeout.map(|timeout| Instant::now() + timeout);
     for round in rounds {
         let mut pending = BTreeMap::new();
@@ -117,10 +121,10 @@ async fn work<const ROUNDS: usize>(
             pending.insert(id, name.unwrap_or_default());
         }
         while !pending.is_empty() {
-            let Some(frame) = waiting(context, verb, &pending, deadline, daemon.next()).await else {
-                return Err(timed_out(which, &pending));
+            let frame = match waiting(context, verb, &pending, deadline, daemon.next()).await {
+                Ok(frame) => frame?,
+                Err(given_up) => return Err(given_up.problem(context, which, &pending)),
             };
-            let frame = frame?;
             if let Some(name) = pending.remove(&frame.id) {
                 report.take(Outcome { name, result: talk::answer(frame.body)? }).await?;
             }
@@ -129,14 +133,33 @@ async fn work<const ROUNDS: usize>(
     report.end()
 }
 
-/// Waits for what comes, shows that it waits, and gives up at the deadline.
+/// Why an answer is no longer waited for.
+enum GivenUp {
+    Late,
+    Interrupted,
+}
+
+impl GivenUp {
+    fn problem(&self, context: &Context, which: &Which, pending: &BTreeMap<u64, String>) -> Problem {
+        let names = pending.values().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let seconds = which.timeout.unwrap_or_default().as_secs_f64();
+        let problem = match self {
+            Self::Late => Problem::new(Exit::TimedOut, format!("no answer for {names} after {seconds} s")),
+            Self::Interrupted => Problem::new(Exit::Interrupted, format!("no longer waiting for {names}")),
+        };
+        let program = context.program();
+        problem.hint(format!("the daemon goes on with it; {program} list shows how far it is"))
+    }
+}
+
+/// Waits for what comes, shows that it waits, and gives up at the deadline or when the user does.
 async fn waiting<T>(
     context: &Context,
     verb: &Verb,
     pending: &BTreeMap<u64, String>,
     deadline: Option<Instant>,
     comes: impl Future<Output = T>,
-) -> Option<T> {
+) -> Result<T, GivenUp> {
     let begun = Instant::now();
     let late = async {
         match deadline {
@@ -144,12 +167,14 @@ async fn waiting<T>(
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(comes, late);
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(comes, late, interrupted);
     loop {
         tokio::select! {
             biased;
-            value = &mut comes => return Some(value),
-            () = &mut late => return None,
+            value = &mut comes => return Ok(value),
+            () = &mut late => return Err(GivenUp::Late),
+            Ok(()) = &mut interrupted => return Err(GivenUp::Interrupted),
             () = tokio::time::sleep(Duration::from_millis(500)), if context.screen.shows_progress() => {
                 let names: Vec<_> = pending.values().map(String::as_str).collect();
                 let seconds = begun.elapsed().as_secs();
@@ -159,17 +184,11 @@ async fn waiting<T>(
     }
 }
 
-fn timed_out(which: &Which, pending: &BTreeMap<u64, String>) -> Problem {
-    let names: Vec<_> = pending.values().map(String::as_str).collect();
-    let seconds = which.timeout.unwrap_or_default().as_secs_f64();
-    Problem::new(Exit::TimedOut, format!("no answer for {} after {seconds} s", names.join(", ")))
-        .hint("the daemon goes on with it; mcp-restartctl list shows how far it is")
-}
-
 /// Tells what became of each agent, and remembers the worst.
 struct Report<'a> {
     context: &'a Context,
     verb: &'a Verb,
+    waits: bool,
     alone: bool,
     worst: Exit,
     results: Vec<Shown>,
@@ -195,7 +214,9 @@ impl Report<'_> {
         let screen = &self.context.screen;
         match outcome.result {
             Ok(answer) => {
-                let (text, exit) = self.verb.describe(&answer)?;
+                // What an agent asks for itself happens after its answer.
+                let is_own = self.context.environment.agent.as_deref() == Some(outcome.name.as_str());
+                let (text, exit) = self.verb.describe(&answer, self.waits && !is_own)?;
                 self.worst = self.worst.max(exit);
                 let style = if exit == Exit::Done { Style::Green } else { Style::Yellow };
                 screen.done(format_args!("{} {text}", screen.paint(style, agent_of(&answer)?)))?;
@@ -316,15 +337,32 @@ impl Verb {
         }
     }
 
-    /// What an answer says, after the agent's name, and the exit code that it makes.
-    fn describe(&self, answer: &Answer) -> Result<(String, Exit), Problem> {
+    /// What an answer says, after the agent's name, and the exit code that it makes. Without `done` it says
+    /// only what was accepted.
+    fn describe(&self, answer: &Answer, done: bool) -> Result<(String, Exit), Problem> {
         match (self, answer) {
             (Self::Restart(_), Answer::Restarted(answer)) => Ok(describe_restart(answer)),
-            (Self::Start | Self::Stop, Answer::Agent(answer)) => {
-                Ok((describe_state(&answer.agent), Exit::Done))
-            }
+            (Self::Start, Answer::Agent(answer)) => Ok((describe_start(&answer.agent, done), Exit::Done)),
+            (Self::Stop, Answer::Agent(answer)) => Ok((describe_stop(&answer.agent, done), Exit::Done)),
             _ => Err(talk::unexpected(answer)),
         }
+    }
+}
+
+fn describe_start(agent: &AgentView, done: bool) -> String {
+    match (agent.state, done) {
+        (AgentState::Running, _) | (_, true) => describe_state(agent),
+        _ => "will be started".to_owned(),
+    }
+}
+
+/// A stop that was waited for has happened, whatever the agent does since.
+fn describe_stop(agent: &AgentView, done: bool) -> String {
+    match (agent.state, agent.pid) {
+        (AgentState::Stopped, _) => describe_state(agent),
+        _ if !done => "will be stopped".to_owned(),
+        (AgentState::Running, Some(pid)) => format!("was stopped, and runs again: pid {pid}"),
+        _ => "was stopped".to_owned(),
     }
 }
 
@@ -332,7 +370,6 @@ fn describe_state(agent: &AgentView) -> String {
     let generation = agent.generation;
     match (agent.state, agent.pid, &agent.last_exit) {
         (AgentState::Running, Some(pid), _) => format!("runs: pid {pid}, generation {generation}"),
-        (AgentState::Stopping, Some(pid), _) => format!("is stopping: pid {pid}"),
         (AgentState::Stopped, _, Some(exit)) => format!("is stopped: {}", render::how_it_ended(exit)),
         (state, ..) => format!("is {}", render::state(state)),
     }
@@ -390,6 +427,25 @@ mod tests {
         assert_eq!((names(&first), names(&last)), (vec!["a", "b"], vec!["me"]));
         let [first, last] = rounds(all, None);
         assert_eq!((names(&first), names(&last)), (vec!["a", "me", "b"], vec![]));
+    }
+
+    #[test]
+    fn what_was_only_accepted_is_not_told_as_done() {
+        let start = |state, done| describe_start(&view("x", state, 2), done);
+        assert_eq!(start(AgentState::Stopped, false), "will be started");
+        assert_eq!(start(AgentState::Running, false), "runs: pid 4242, generation 2");
+        let stop = |state, done| describe_stop(&view("x", state, 2), done);
+        assert_eq!(stop(AgentState::Running, false), "will be stopped");
+        assert_eq!(stop(AgentState::Stopping, false), "will be stopped");
+        assert_eq!(stop(AgentState::Stopped, false), "is stopped");
+    }
+
+    #[test]
+    fn a_stop_that_was_waited_for_has_happened() {
+        let stop = |state| describe_stop(&view("x", state, 2), true);
+        assert_eq!(stop(AgentState::Stopped), "is stopped");
+        assert_eq!(stop(AgentState::Stopping), "was stopped");
+        assert_eq!(stop(AgentState::Running), "was stopped, and runs again: pid 4242");
     }
 
     #[test]

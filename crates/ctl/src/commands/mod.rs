@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Attach(arguments) => return attach::attach(context, arguments).await,
         Command::Run(arguments) => return attach::run(context, arguments).await,
         Command::Add { name, command } => edit::add(context, &name, &command)?,
-        Command::Remove { name } => edit::remove(context, &name)?,
+        Command::Remove { name } => edit::remove(context, &name).await?,
         Command::Set { name, fields } => edit::set(context, &name, &fields)?,
         Command::Config(command) => config::run(context, command)?,
         Command::Demo => return demo::demo(context).await,

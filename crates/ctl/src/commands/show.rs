@@ -3,16 +3,26 @@
 use crate::context::Context;
 use crate::problem::Problem;
 use crate::render::{self, Cell, table};
-use crate::screen::Style;
+use crate::screen::{Screen, Style};
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{Caller, Handoff, ServerStatus};
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
+use std::io;
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Agents<'a> {
     agents: &'a [AgentView],
+    config_error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ShownMcpConfig {
+    file: String,
+    content: Value,
 }
 
 /// The daemon, its endpoint and its agents.
@@ -23,10 +33,7 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
         return screen.value(&status);
     }
     screen.line(describe(screen.colour(), &status, Timestamp::now()))?;
-    if let Some(error) = &status.config_error {
-        screen
-            .warning(format_args!("the config file cannot be used; the last good one is in force\n{error}"));
-    }
+    warn_of_config(screen, &status);
     if !status.pending_config.is_empty() {
         let fields = status.pending_config.join(", ");
         screen.warning(format_args!("changes of {fields} wait for the next start of the daemon"));
@@ -39,15 +46,29 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
 
 /// The agents.
 pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
-    let agents = context.daemon().await?.list(all).await?;
+    let mut status = context.daemon().await?.status().await?;
+    if all {
+        status.agents.append(&mut status.unlisted);
+    }
     let screen = &context.screen;
     if screen.json {
-        return screen.value(&Agents { agents: &agents });
+        return screen
+            .value(&Agents { agents: &status.agents, config_error: status.config_error.as_deref() });
     }
-    if agents.is_empty() {
-        return screen.done("no agents; mcp-restartctl add NAME -- COMMAND adds one");
+    if status.agents.is_empty() {
+        screen.done(format_args!("no agents; {} add NAME -- COMMAND adds one", context.program()))?;
+    } else {
+        screen.line(render::agents(screen.colour(), &status.agents, Timestamp::now()))?;
     }
-    screen.line(render::agents(screen.colour(), &agents, Timestamp::now()))
+    warn_of_config(screen, &status);
+    Ok(())
+}
+
+fn warn_of_config(screen: &Screen, status: &ServerStatus) {
+    if let Some(error) = &status.config_error {
+        screen
+            .warning(format_args!("the config file cannot be used; the last good one is in force\n{error}"));
+    }
 }
 
 /// The note for an agent.
@@ -65,7 +86,8 @@ pub(crate) async fn mcp_config(context: &Context, name: String) -> Result<(), Pr
     let config = context.daemon().await?.mcp_config(name).await?;
     let screen = &context.screen;
     if screen.json {
-        return screen.value(&config);
+        let content = serde_json::from_str(&config.content).map_err(io::Error::from)?;
+        return screen.value(&ShownMcpConfig { file: config.file, content });
     }
     screen.detail(format_args!("file {}", config.file));
     screen.line(config.content.trim_end())

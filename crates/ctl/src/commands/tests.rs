@@ -149,7 +149,6 @@ fn inside_an_agent_the_daemon_is_neither_started_nor_ended_and_restart_means_its
         let (exit, _, errors) = world.run(&command);
         assert_eq!(exit, Exit::NotAllowed, "{errors}");
     }
-    assert_eq!(world.run(&["run", "a"]).0, Exit::NotAllowed);
     let own = status(&config, vec![]);
     let asked = world.daemon(move |request| match request {
         Request::Status => Ok(served(&own)),
@@ -217,6 +216,117 @@ fn json_is_on_standard_output_alone() {
         assert_eq!((exit, errors.as_str()), (Exit::Done, ""));
         assert_eq!(value["agents"][0]["state"], "running");
     }
+}
+
+#[test]
+fn what_fails_is_json_on_standard_output_with_json() {
+    let (world, _) = world();
+    for (command, exit, code) in [
+        (&["status"][..], Exit::NotRunning, "daemon_unavailable"),
+        (&["logs", "nobody"], Exit::UnknownAgent, "unknown_agent"),
+        (&["start"], Exit::Usage, "invalid_argument"),
+        (&["--config", "none.json", "list"], Exit::ConfigInvalid, "config_invalid"),
+    ] {
+        let (was, output, errors) = world.run(&[&["--json"], command].concat());
+        let value: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!((was, &value["error"]["code"]), (exit, &code.into()), "{command:?}");
+        assert!(errors.starts_with("error: "), "{errors}");
+    }
+    let _asked = world.daemon(|_| Err(Failure::new(ErrorCode::SpawnFailed, "no such file").hint("mend it")));
+    let (exit, output, _) = world.run(&["--json", "mcp-config", "a"]);
+    let value: Value = serde_json::from_str(&output).unwrap();
+    let error = serde_json::json!({ "code": "spawn_failed", "message": "no such file", "hint": "mend it" });
+    assert_eq!((exit, &value["error"]), (Exit::Failed, &error));
+}
+
+#[test]
+fn a_list_tells_that_the_config_is_broken() {
+    let (world, config) = world();
+    let broken = ServerStatus {
+        config_error: Some("line 3: a comma is missing".into()),
+        ..status(&config, vec![view("a", AgentState::Running, 1)])
+    };
+    let _asked = world.daemon(move |_| Ok(served(&broken)));
+    let (exit, output, errors) = world.run(&["list"]);
+    assert_eq!(exit, Exit::Done);
+    assert!(output.contains("running"), "{output}");
+    assert!(errors.starts_with("warning: ") && errors.contains("a comma is missing"), "{errors}");
+    let (_, output, _) = world.run(&["list", "--json"]);
+    let value: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(value["configError"], "line 3: a comma is missing");
+}
+
+#[test]
+fn a_note_that_is_not_there_is_an_answer_and_no_usage_error() {
+    let (world, _) = world();
+    let _asked = world.daemon(|_| Err(Failure::new(ErrorCode::InvalidArgument, "there is no note")));
+    let (exit, _, errors) = world.run(&["handoff", "a"]);
+    assert_eq!((exit, errors.as_str()), (Exit::Failed, "error: there is no note\n"));
+    assert_eq!(world.run(&["handoff"]).0, Exit::Usage);
+}
+
+#[test]
+fn a_socket_path_that_is_too_long_is_told_with_its_limit() {
+    let (world, _) = world();
+    let (exit, _, errors) = world.run(&["--state-dir", &"x".repeat(200), "list"]);
+    assert_eq!(exit, Exit::Failed);
+    assert!(errors.contains("bytes, this system allows 1"), "{errors}");
+    assert!(errors.contains("hint: use a shorter state dir"), "{errors}");
+}
+
+#[test]
+fn a_hint_to_start_the_daemon_repeats_the_options() {
+    let (mut world, _) = world();
+    let (_, _, errors) = world.run(&["--state-dir", "d", "list"]);
+    assert!(errors.ends_with("hint: start it: mcp-restartctl --state-dir d up\n"), "{errors}");
+    world.environment.socket = Some("/nowhere/mcp-restartd.sock".into());
+    let (exit, _, errors) = world.run(&["list"]);
+    assert_eq!(exit, Exit::NotRunning);
+    assert!(errors.contains("/nowhere/mcp-restartd.sock, which MCP_RESTART_SOCKET names"), "{errors}");
+}
+
+#[test]
+fn a_removed_agent_is_said_to_run_on_only_if_it_does() {
+    let (world, config) = world();
+    assert_eq!(world.run(&["remove", "b"]), (Exit::Done, "removed b\n".into(), String::new()));
+    let running = ServerStatus {
+        unlisted: vec![view("a", AgentState::Running, 1)],
+        ..status(&config, vec![view("b", AgentState::Stopped, 1)])
+    };
+    let _asked = world.daemon(move |_| Ok(served(&running)));
+    let text = "removed a; its process 4242 runs on: mcp-restartctl stop a ends it\n";
+    assert_eq!(world.run(&["remove", "a"]), (Exit::Done, text.into(), String::new()));
+}
+
+#[test]
+fn a_bad_argument_of_an_edit_is_a_usage_error_about_the_argument() {
+    let (world, _) = world();
+    for (command, error) in [
+        (&["add", "bad name", "--", "x"][..], "error: nothing was changed: name: a name has 1 to 64 letters"),
+        (&["set", "a", "command="], "error: nothing was changed: command: missing"),
+        (
+            &["set", "a", "name=c"],
+            "error: nothing was changed: the name of an agent cannot be changed\nhint: ",
+        ),
+    ] {
+        let (exit, _, errors) = world.run(command);
+        assert_eq!(exit, Exit::Usage, "{errors}");
+        assert!(errors.starts_with(error), "{errors}");
+    }
+    let (exit, _, errors) = world.run(&["add", "A", "--", "x"]);
+    assert_eq!(exit, Exit::Failed);
+    assert!(errors.starts_with("error: there is an agent a already (case is ignored)\nhint: "), "{errors}");
+}
+
+#[test]
+fn a_log_is_json_with_json() {
+    let (world, _) = world();
+    let logs = world.path(".local/state/mcp-restart/logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("a.log"), "one\n\u{1b}[31mtwo\u{1b}[0m\nthree").unwrap();
+    let (exit, output, _) = world.run(&["logs", "a", "-n", "2", "--json"]);
+    let value: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((exit, value), (Exit::Done, serde_json::json!({ "lines": ["two", "three"] })));
 }
 
 #[test]
