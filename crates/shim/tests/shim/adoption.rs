@@ -4,7 +4,6 @@ use crate::harness::{House, NAME, Talk};
 use mcp_restart_process::{LockError, LockFile, Signal};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::shim::{FromShim, ShimHello, ToShim};
-use mcp_restart_shim::read_facts;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -49,8 +48,6 @@ fn an_exit_that_no_daemon_saw_is_kept_and_told_to_each_until_one_takes_note() {
     let first = daemon.describe().exit.unwrap();
     assert_eq!(daemon.expect_exited(), first);
     assert_eq!((first.code, first.by_itself), (Some(3), true));
-    let written = read_facts(house.path()).unwrap();
-    assert_eq!(written[0].facts.as_ref().unwrap().exit.as_ref(), Some(&first));
     let mut second = house.connect();
     assert_eq!(second.describe().exit.as_ref(), Some(&first));
     assert_eq!(second.expect_exited(), first);

@@ -7,7 +7,7 @@ use mcp_restart_protocol::codec::{take_frame, to_frame};
 use mcp_restart_protocol::shim::{
     FromShim, KeepChildren, SHIM_HELLO_LEN, ShimExit, ShimFacts, ShimHello, ShimLaunch, ToShim,
 };
-use mcp_restart_shim::{RunFiles, ShimArgs};
+use mcp_restart_shim::{Facts, RunFiles, ShimArgs, find_shims};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, ErrorKind, PipeReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -68,6 +68,13 @@ impl House {
 
     pub(crate) fn files(&self) -> RunFiles {
         RunFiles::new(self.path(), &mcp_restart_shim::run_id(NAME))
+    }
+
+    /// What the shim wrote down last.
+    pub(crate) fn facts(&self) -> Facts {
+        let found = find_shims(self.path()).unwrap();
+        assert_eq!(found.len(), 1);
+        found.into_iter().next().unwrap().facts.unwrap().unwrap()
     }
 
     pub(crate) fn daemon_lock(&self) -> PathBuf {

@@ -3,7 +3,6 @@
 use crate::harness::{House, NAME};
 use mcp_restart_process::Signal;
 use mcp_restart_protocol::shim::ToShim;
-use mcp_restart_shim::read_facts;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal as NixSignal, pthread_sigmask};
@@ -136,9 +135,7 @@ fn an_unregistered_path_starts_nothing() {
 fn what_a_shim_writes_down_identifies_it_and_its_agent_and_is_for_its_user_alone() {
     let house = House::new();
     let mut running = house.start_ready("echo ready; exec sleep 1000");
-    let found = read_facts(house.path()).unwrap();
-    let [found] = &found[..] else { panic!("{found:?}") };
-    let facts = found.facts.as_ref().unwrap();
+    let facts = house.facts();
     assert_eq!((facts.name.as_str(), facts.generation, facts.launch_hash), (NAME, 1, 7));
     assert_eq!(facts.agent.pid, running.agent);
     assert_eq!(facts.shim.pid, running.shim.child.pid());

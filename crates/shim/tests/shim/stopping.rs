@@ -4,7 +4,6 @@ use crate::harness::House;
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::Signal;
 use mcp_restart_protocol::shim::ToShim;
-use mcp_restart_shim::read_facts;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(1000);
@@ -123,7 +122,6 @@ fn a_shim_that_is_told_to_end_ends_its_agent_first_and_leaves_the_exit_in_writin
     shim.expect_end();
     assert_eq!(house.marked(), []);
     assert!(!house.files().socket.exists());
-    let found = read_facts(house.path()).unwrap();
-    let exit = found[0].facts.as_ref().unwrap().exit.as_ref().unwrap();
+    let exit = house.facts().exit.unwrap();
     assert_eq!((exit.code, exit.by_itself), (Some(7), true));
 }
