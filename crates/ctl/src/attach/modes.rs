@@ -15,6 +15,7 @@ const OFF: [u16; 20] =
     [1, 5, 6, 9, 66, 69, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004, 2026, 2031, 2048];
 /// Private modes that it expects to be on: wrapping, the cursor.
 const ON: [u16; 2] = [7, 25];
+const ORIGIN: u16 = 6;
 /// The alternate screen, in the order of its history.
 const ALTERNATE: [u16; 3] = [47, 1047, 1049];
 
@@ -77,42 +78,39 @@ impl Modes {
     /// The bytes that turn off what was turned on. On the main screen the cursor stays in its column and line,
     /// unless a scroll region is undone, which moves it: then it goes to the last line.
     pub(crate) fn undo(&self) -> Vec<u8> {
-        let mut undo = String::new();
+        let mut undo = Vec::new();
         if self.state != State::Text {
             // Ends a sequence that was cut off.
-            undo.push_str("\x1b\\");
+            undo.push("\x1b\\".to_owned());
         }
-        if self.scroll_region || self.private.contains(&6) {
-            undo.push_str("\x1b[?6l\x1b[r");
+        if self.scroll_region || self.private.contains(&ORIGIN) {
+            undo.push("\x1b[?6l\x1b[r".to_owned());
             if !self.is_alternate() {
-                undo.push_str("\x1b[999;1H");
+                undo.push("\x1b[999;1H".to_owned());
             }
         }
         let [main, alternate] = self.keyboards;
         if let Some(mode) = self.alternate {
-            alternate.undo(&mut undo);
-            undo.push_str(&format!("\x1b[?{mode}l"));
+            undo.extend(alternate.undo());
+            undo.push(format!("\x1b[?{mode}l"));
         }
-        main.undo(&mut undo);
-        for mode in self.private.iter().filter(|mode| **mode != 6) {
+        undo.extend(main.undo());
+        for mode in self.private.iter().filter(|mode| **mode != ORIGIN) {
             let last = if ON.contains(mode) { 'h' } else { 'l' };
-            undo.push_str(&format!("\x1b[?{mode}{last}"));
+            undo.push(format!("\x1b[?{mode}{last}"));
         }
-        for (is_on, off) in [
+        let others = [
             (self.modified_keys, "\x1b[>4m"),
             (self.application_keypad, "\x1b>"),
             (self.insert, "\x1b[4l"),
             (self.other_characters, "\x1b(B"),
             (self.shifted_out, "\x0f"),
             (self.cursor_shape, "\x1b[0 q"),
-        ] {
-            if is_on {
-                undo.push_str(off);
-            }
-        }
-        // Colours are as at a prompt, whatever was shown.
-        undo.push_str("\x1b[0m");
-        undo.into_bytes()
+            // Colours are as at a prompt, whatever was shown.
+            (true, "\x1b[0m"),
+        ];
+        undo.extend(others.into_iter().filter(|(is_due, _)| *is_due).map(|(_, off)| off.to_owned()));
+        undo.concat().into_bytes()
     }
 
     fn take_byte(&mut self, byte: u8) {
@@ -121,9 +119,8 @@ impl Modes {
         const ESCAPE: u8 = 0x1b;
         const BELL: u8 = 0x07;
         self.state = match (std::mem::take(&mut self.state), byte) {
-            (_, CANCEL | SUBSTITUTE) => State::Text,
+            (_, CANCEL | SUBSTITUTE) | (State::String, BELL) | (State::StringEscape, b'\\') => State::Text,
             (State::String | State::StringEscape, ESCAPE) => State::StringEscape,
-            (State::String, BELL) | (State::StringEscape, b'\\') => State::Text,
             (State::String, _) => State::String,
             (_, ESCAPE) => State::Escape,
             (State::Text, _) => self.text(byte),
@@ -178,7 +175,9 @@ impl Modes {
         let first = |text: &[u8]| numbers(text).first().copied().unwrap_or(0);
         match (parameters, last) {
             ([b'?', modes @ ..], b'h' | b'l') => {
-                numbers(modes).into_iter().for_each(|mode| self.private_mode(mode, last == b'h'));
+                for mode in numbers(modes) {
+                    self.private_mode(mode, last == b'h');
+                }
             }
             ([b'>', flags @ ..], b'm') => {
                 if let [4, rest @ ..] = numbers(flags).as_slice() {
@@ -216,13 +215,10 @@ impl Modes {
 }
 
 impl Keyboard {
-    fn undo(self, undo: &mut String) {
-        if self.pushed > 0 {
-            undo.push_str(&format!("\x1b[<{}u", self.pushed));
-        }
-        if self.set {
-            undo.push_str("\x1b[=0u");
-        }
+    fn undo(self) -> impl Iterator<Item = String> {
+        let pop = (self.pushed > 0).then(|| format!("\x1b[<{}u", self.pushed));
+        let unset = self.set.then(|| "\x1b[=0u".to_owned());
+        pop.into_iter().chain(unset)
     }
 }
 

@@ -86,8 +86,8 @@ pub(crate) async fn mcp_config(context: &Context, name: String) -> Result<(), Pr
     let config = context.daemon().await?.mcp_config(name).await?;
     let screen = &context.screen;
     if screen.json {
-        let content = serde_json::from_str(&config.content).map_err(io::Error::from)?;
-        return screen.value(&ShownMcpConfig { file: config.file, content });
+        let parsed = serde_json::from_str(&config.content).map_err(io::Error::from)?;
+        return screen.value(&ShownMcpConfig { file: config.file, content: parsed });
     }
     screen.detail(format_args!("file {}", config.file));
     screen.line(config.content.trim_end())
