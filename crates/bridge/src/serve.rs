@@ -103,7 +103,9 @@ async fn accept(
 
 fn builder() -> http1::Builder {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
+    // A client that has sent its request and closed its side has still asked.
+    http.half_close(true)
+        .timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_MAX);
