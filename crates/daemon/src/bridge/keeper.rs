@@ -18,7 +18,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How often, and how many times, a bridge that lost its daemon is looked at until it announces itself.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -328,6 +328,7 @@ impl Keeper {
                 if timeout(END_PATIENCE, until_gone(inbox)).await.is_err() {
                     signal(&record, Signal::KILL);
                 }
+                let _ = timeout(END_PATIENCE, until_dead(&record)).await;
             }
             State::Waiting { .. } | State::Elsewhere { .. } => {}
         }
@@ -346,6 +347,14 @@ async fn until_gone(mut inbox: mpsc::Receiver<Message>) {
 fn signal(record: &Record, signal: Signal) {
     if let Some(process) = record.process() {
         tree::signal(RestartPath::BridgeChild, &process, signal);
+    }
+}
+
+/// It is no child of ours, so nobody tells when it has left its last line behind it.
+async fn until_dead(record: &Record) {
+    const PAUSE: Duration = Duration::from_millis(2);
+    while record.is_alive() {
+        sleep(PAUSE).await;
     }
 }
 
