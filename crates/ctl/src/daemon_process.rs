@@ -36,13 +36,13 @@ pub(crate) struct Starting {
     place: Place,
 }
 
-/// Whose variables a new daemon gets.
+/// Whom a new daemon serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Inherit {
-    /// Those that an operator sets: log level and token.
-    Operators,
-    /// The log level alone.
-    LogLevel,
+pub(crate) enum Owner {
+    /// The user: it gets the variables that an operator sets, log level and token, and stays.
+    User,
+    /// The demo: it gets the log level alone, and ends with this program.
+    Demo,
 }
 
 /// What became of a daemon that was started.
@@ -59,12 +59,12 @@ pub(crate) fn start(
     path: RestartPath,
     place: &Place,
     config: &Path,
-    inherit: Inherit,
+    owner: Owner,
 ) -> Result<Starting, Problem> {
     let program = daemon_program();
     let state_dir = place.state_dir.as_os_str();
     let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir];
-    let (child, said) = spawn(path, &program, &flags, inherit).map_err(|error| {
+    let (child, said) = spawn(path, &program, &flags, owner).map_err(|error| {
         Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
     })?;
     Ok(Starting { child, said, words: Vec::new(), place: place.clone() })
@@ -72,16 +72,39 @@ pub(crate) fn start(
 
 /// Makes this process the leader of a session of its own and then the daemon. Returns only an error.
 #[expect(clippy::disallowed_methods, reason = "the second half of `spawn`, whose process this is")]
-pub(crate) fn become_daemon(command: &[OsString]) -> Problem {
+pub(crate) fn become_daemon(ends_with: Option<u32>, command: &[OsString]) -> Problem {
     let Some((program, arguments)) = command.split_first() else {
         return Problem::new(Exit::Usage, "no program is named");
     };
     if let Err(error) = rustix::process::setsid() {
         return Problem::caused(Exit::Failed, "cannot make a session", &error);
     }
+    if let Some(starter) = ends_with
+        && let Err(error) = end_with(starter)
+    {
+        return Problem::caused(Exit::Failed, "cannot end with the demo", &error);
+    }
     let error = Command::new(program).args(arguments).exec();
     Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
         .hint("mcp-restartd has to be in the folder of mcp-restartctl, or on PATH")
+}
+
+/// Has this process asked to end when the one that started it does, however that comes.
+#[cfg(target_os = "linux")]
+fn end_with(starter: u32) -> io::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if parent.and_then(|pid| u32::try_from(pid).ok()) == Some(starter) {
+        return Ok(());
+    }
+    Err(io::Error::other("it has ended already"))
+}
+
+/// Nothing like it exists here: the demo ends its daemon unless it is killed itself.
+#[cfg(not(target_os = "linux"))]
+fn end_with(_starter: u32) -> io::Result<()> {
+    Ok(())
 }
 
 impl Starting {
@@ -201,15 +224,19 @@ fn spawn(
     path: RestartPath,
     program: &Path,
     flags: &[&OsStr],
-    inherit: Inherit,
+    owner: Owner,
 ) -> io::Result<(Child, PipeReader)> {
     if path != RestartPath::CtlUp {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `up` starts a daemon"));
     }
     let mut command = Command::new(env::current_exe()?);
-    command.arg("daemon-session").arg("--").arg(program).args(flags);
+    command.arg("daemon-session");
+    if owner == Owner::Demo {
+        command.arg("--ends-with").arg(std::process::id().to_string());
+    }
+    command.arg("--").arg(program).args(flags);
     for (variable, value) in env::vars_os() {
-        if !passes(&variable, &value, inherit) {
+        if !passes(&variable, &value, owner) {
             command.env_remove(variable);
         }
     }
@@ -219,13 +246,13 @@ fn spawn(
     Ok((command.spawn()?, said))
 }
 
-fn passes(variable: &OsStr, value: &OsStr, inherit: Inherit) -> bool {
+fn passes(variable: &OsStr, value: &OsStr, owner: Owner) -> bool {
     if !variable.as_bytes().starts_with(b"MCP_RESTART_") {
         return true;
     }
-    match inherit {
-        Inherit::LogLevel => variable == "MCP_RESTART_LOG",
-        Inherit::Operators => {
+    match owner {
+        Owner::Demo => variable == "MCP_RESTART_LOG",
+        Owner::User => {
             OPERATORS.iter().any(|known| variable == *known) && !value.as_bytes().starts_with(b"mra_")
         }
     }
@@ -247,17 +274,16 @@ mod tests {
 
     #[test]
     fn the_variables_of_an_agent_are_not_passed_on() {
-        let passes =
-            |variable: &str, value: &str, inherit| passes(variable.as_ref(), value.as_ref(), inherit);
-        for inherit in [Inherit::Operators, Inherit::LogLevel] {
-            assert!(passes("PATH", "/bin", inherit));
-            assert!(passes("MCP_RESTART_LOG", "debug", inherit));
-            assert!(!passes("MCP_RESTART_SOCKET", "/s", inherit));
-            assert!(!passes("MCP_RESTART_AGENT", "claude", inherit));
-            assert!(!passes("MCP_RESTART_TOKEN", "mra_1", inherit));
+        let passes = |variable: &str, value: &str, owner| passes(variable.as_ref(), value.as_ref(), owner);
+        for owner in [Owner::User, Owner::Demo] {
+            assert!(passes("PATH", "/bin", owner));
+            assert!(passes("MCP_RESTART_LOG", "debug", owner));
+            assert!(!passes("MCP_RESTART_SOCKET", "/s", owner));
+            assert!(!passes("MCP_RESTART_AGENT", "claude", owner));
+            assert!(!passes("MCP_RESTART_TOKEN", "mra_1", owner));
         }
-        assert!(passes("MCP_RESTART_TOKEN", "operator", Inherit::Operators));
-        assert!(!passes("MCP_RESTART_TOKEN", "operator", Inherit::LogLevel));
+        assert!(passes("MCP_RESTART_TOKEN", "operator", Owner::User));
+        assert!(!passes("MCP_RESTART_TOKEN", "operator", Owner::Demo));
     }
 
     #[test]

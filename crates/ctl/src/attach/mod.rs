@@ -18,7 +18,7 @@ mod terminal;
 pub(crate) use keys::DetachKeys;
 
 use crate::arguments::Attach;
-use crate::commands::bring_up;
+use crate::commands::{bring_up, serving};
 use crate::context::{Context, Place};
 use crate::problem::{Exit, Problem};
 use crate::render;
@@ -44,9 +44,12 @@ pub(crate) async fn attach(context: &Context, arguments: Attach) -> Result<Exit,
 /// Starts the daemon and the agent if need be, and attaches.
 pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Problem> {
     let name = &arguments.name;
-    terminal::require(name)?;
     let place = context.place()?;
-    bring_up(context, &place, "mcp-restartctl run").await?;
+    let serving = serving(context, &place, "mcp-restartctl run").await?;
+    terminal::require(name)?;
+    if serving.is_none() {
+        bring_up(context, &place).await?;
+    }
     let mut daemon = context.daemon_at(&place).await?;
     require_terminal(context, &daemon.agent(name).await?)?;
     let mut starting = context.daemon_at(&place).await?;

@@ -1,7 +1,7 @@
 //! `up` and `down`: the daemon in the background.
 
 use crate::context::{Context, Place, no_config_file};
-use crate::daemon_process::{self, Inherit, Outcome};
+use crate::daemon_process::{self, Outcome, Owner};
 use crate::problem::{Exit, Problem};
 use crate::render::{how_it_ended, span};
 use crate::talk::{self, Summary};
@@ -17,7 +17,10 @@ use tokio::net::UnixStream;
 pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
     context.outside_agents_only("mcp-restartctl up")?;
     let place = context.place()?;
-    let (started, summary) = bring_up(context, &place, "mcp-restartctl up").await?;
+    let (started, summary) = match serving(context, &place, "mcp-restartctl up").await? {
+        Some(summary) => (false, summary),
+        None => bring_up(context, &place).await?,
+    };
     let screen = &context.screen;
     if started {
         warn_of_failures(context, &place).await?;
@@ -45,29 +48,34 @@ async fn warn_of_failures(context: &Context, place: &Place) -> Result<(), Proble
     Ok(())
 }
 
-/// Makes sure that the daemon serves; tells whether it had to be started.
-pub(crate) async fn bring_up(
+/// The daemon that serves there, if one does; refuses whatever may neither use nor start it.
+pub(crate) async fn serving(
     context: &Context,
     place: &Place,
     command: &str,
-) -> Result<(bool, Summary), Problem> {
+) -> Result<Option<Summary>, Problem> {
     match talk::summary(&place.socket).await {
         Ok(summary) => {
             check_served(context, place, &summary)?;
-            return Ok((false, summary));
+            return Ok(Some(summary));
         }
         Err(ClientError::Unreachable(_) | ClientError::Closed) => {}
         Err(error) => return Err(talk::problem(&error, place)),
     }
     context.outside_agents_only(command)?;
-    if let Some(fault) = &place.fault {
-        return Err(fault.clone().into());
+    match &place.fault {
+        Some(fault) => Err(fault.clone().into()),
+        None => Ok(None),
     }
+}
+
+/// Starts the daemon; tells whether it was this one that serves then.
+pub(crate) async fn bring_up(context: &Context, place: &Place) -> Result<(bool, Summary), Problem> {
     let config = place.config.clone().unwrap_or_else(|| context.config_file());
     if !config.exists() {
         return Err(no_config_file(&config));
     }
-    let mut starting = daemon_process::start(RestartPath::CtlUp, place, &config, Inherit::Operators)?;
+    let mut starting = daemon_process::start(RestartPath::CtlUp, place, &config, Owner::User)?;
     context.screen.detail(format_args!("started mcp-restartd, pid {}", starting.pid()));
     match starting.outcome().await? {
         Outcome::Serves(summary) => Ok((true, summary)),

@@ -10,7 +10,7 @@ mod show;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use daemon::bring_up;
+pub(crate) use daemon::{bring_up, serving};
 pub(crate) use follow::{Following, Piece};
 
 use crate::arguments::Command;
@@ -45,7 +45,9 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Handoff { name } => show::handoff(context, name).await?,
         Command::McpConfig { name } => show::mcp_config(context, name).await?,
         Command::DemoAgent { edition } => return demo::agent(edition).await,
-        Command::DaemonSession { command } => return Err(daemon_process::become_daemon(&command)),
+        Command::DaemonSession { ends_with, command } => {
+            return Err(daemon_process::become_daemon(ends_with, &command));
+        }
     }
     Ok(Exit::Done)
 }

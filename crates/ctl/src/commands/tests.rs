@@ -145,8 +145,8 @@ fn inside_an_agent_the_daemon_is_neither_started_nor_ended_and_restart_means_its
     let (mut world, config) = world();
     world.environment.agent = Some("a".into());
     world.agent_token = Some("mra_1".into());
-    for command in [["up"], ["down"]] {
-        let (exit, _, errors) = world.run(&command);
+    for command in [&["up"][..], &["down"], &["run", "a"]] {
+        let (exit, _, errors) = world.run(command);
         assert_eq!(exit, Exit::NotAllowed, "{errors}");
     }
     let own = status(&config, vec![]);

@@ -3,7 +3,7 @@
 use super::story::{self, AGENT, Line, NOTE, Story};
 use crate::commands::{Following, Piece};
 use crate::context::{Found, Place};
-use crate::daemon_process::{self, Inherit, Outcome, Starting};
+use crate::daemon_process::{self, Outcome, Owner, Starting};
 use crate::problem::{Exit, Problem};
 use crate::talk::{self, Daemon};
 use mcp_restart_paths::RestartPath;
@@ -65,8 +65,7 @@ impl Stage {
         story: &mut Story,
         tell: impl Fn(&Line) -> Result<(), Problem>,
     ) -> Result<(), Problem> {
-        let starting =
-            daemon_process::start(RestartPath::CtlUp, &self.place, &self.config, Inherit::LogLevel)?;
+        let starting = daemon_process::start(RestartPath::CtlUp, &self.place, &self.config, Owner::Demo)?;
         let summary = {
             let starting = self.daemon.insert(starting);
             match starting.outcome().await? {
