@@ -32,7 +32,10 @@ pub(crate) async fn up(context: &Context) -> Result<(), Problem> {
     let url = summary.url.as_deref().unwrap_or("an endpoint that does not listen yet");
     screen.done(format_args!("{what}: pid {}, {url}", summary.pid))?;
     if summary.url.is_none() {
-        screen.warning("the MCP endpoint does not listen yet; mcp-restartctl status shows when it does");
+        let program = context.program();
+        screen.warning(format_args!(
+            "the MCP endpoint does not listen yet; {program} status shows when it does"
+        ));
     }
     Ok(())
 }
