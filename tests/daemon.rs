@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -304,4 +304,23 @@ fn silent_clients_and_garbage_hold_nobody_up() {
             assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         }
     });
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_its_owner() {
+    let stack = Stack::new(&json!([]));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    fs::write(stack.config(), json!({ "port": port }).to_string()).unwrap();
+    let run = stack.ctl(&["up"]).failed(1, &format!("(pid {})", std::process::id()));
+    assert!(run.stderr.contains(&port.to_string()), "{run:?}");
+}
+
+#[test]
+fn a_hang_up_does_not_end_the_daemon() {
+    let stack = Stack::new(&json!([]));
+    let daemon = Daemon::of(&stack);
+    daemon.line(": serving ").unwrap();
+    signal(daemon.pid(), Signal::HUP);
+    assert_eq!(stack.daemon_pid(), daemon.pid());
 }

@@ -1,7 +1,7 @@
 //! `mcp-restartctl demo`, as a newcomer runs it.
 
-use crate::support::{LIMIT, Run, bare_command};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::support::{LIMIT, Run, bare_command, lives, marked, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -26,7 +26,7 @@ fn assert_nothing_is_left(folder: &Path) {
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
     let mark = format!("TMPDIR={}", folder.display());
     let deadline = Instant::now() + LIMIT;
-    while let Some(pid) = crate::support::marked(&mark).into_iter().find(|pid| crate::support::lives(*pid)) {
+    while let Some(pid) = marked(&mark).into_iter().find(|pid| lives(*pid)) {
         assert!(Instant::now() < deadline, "process {pid} is left");
         std::thread::yield_now();
     }
@@ -45,13 +45,12 @@ fn the_demo_shows_the_whole_loop_and_leaves_nothing_behind() {
 fn an_interrupted_demo_leaves_nothing_behind() {
     let folder = TempDir::new().unwrap();
     let mut program = demo(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = Pid::from_raw(i32::try_from(program.id()).unwrap()).unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("list_agents")));
-    kill_process(pid, Signal::INT).unwrap();
+    signal(program.id(), Signal::INT);
     let mut errors = String::new();
     program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    assert_eq!(program.wait().unwrap().code(), Some(1));
+    assert_eq!(program.wait().unwrap().code(), Some(130));
     assert!(errors.contains("error: interrupted"), "{errors}");
     assert_nothing_is_left(folder.path());
 }

@@ -1,9 +1,11 @@
 //! Start, stop and restart, from the command line and over MCP.
 
-use crate::support::{Stack, lives, marked, shell, sleeper};
+use crate::support::{Stack, lives, marked, parent_of, patient, shell, signal, sleeper};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
+use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// An agent whose tree has a member that ignores SIGTERM, one in a session of its own and one that was
@@ -83,7 +85,7 @@ fn a_refused_restart_leaves_the_running_process_untouched() {
     let broken = [
         (half.to_owned(), 6, "mcp-restart.config.json:1:"),
         (r#"{ "agents": [ { "name": "a", "command": 5 } ] }"#.to_owned(), 6, "agents[0].command"),
-        (r#"{ "agents": [ { "name": "b", "command": "sleep" } ] }"#.to_owned(), 4, "no agent"),
+        (r#"{ "agents": [ { "name": "b", "command": "sleep" } ] }"#.to_owned(), 4, "no longer in the config"),
         (
             json!({ "agents": [{ "name": "a", "command": "no-such-program" }] }).to_string(),
             1,
@@ -222,4 +224,55 @@ fn an_agent_whose_entry_is_gone_runs_on_and_can_be_stopped() {
     assert_eq!(stack.json(&["status"])["unlisted"][0]["name"], "a");
     stack.ctl(&["stop", "a"]).ok();
     stack.ctl(&["start", "a"]).failed(4, "no agent");
+}
+
+#[test]
+fn a_stop_during_a_restart_wins() {
+    let stack = Stack::up(&json!([patient("a")]));
+    let (ready, asked, mut go) = (stack.mailbox("ready"), stack.mailbox("asked"), stack.pipe("go"));
+    stack.ctl(&["start", "a"]).ok();
+    ready.next();
+    std::thread::scope(|scope| {
+        let restart = scope.spawn(|| stack.ctl(&["restart", "a"]));
+        asked.next();
+        stack.ctl(&["stop", "a", "--no-wait"]).ok();
+        writeln!(go).unwrap();
+        restart.join().unwrap().failed(1, "precedence");
+    });
+    let view = stack.agent("a");
+    assert_eq!((view.state, view.generation), (AgentState::Stopped, 1));
+    assert_eq!(view.last_exit.unwrap().reason, ExitReason::Stop);
+}
+
+#[test]
+fn a_start_during_a_stop_comes_after_it() {
+    let stack = Stack::up(&json!([patient("a")]));
+    let (ready, asked, mut go) = (stack.mailbox("ready"), stack.mailbox("asked"), stack.pipe("go"));
+    stack.ctl(&["start", "a"]).ok();
+    ready.next();
+    let old = stack.agent("a").pid.unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| stack.ctl(&["stop", "a"]).ok());
+        asked.next();
+        stack.ctl(&["start", "a", "--no-wait"]).ok();
+        assert!(lives(old));
+        writeln!(go).unwrap();
+    });
+    ready.next();
+    let view = stack.wait_for("a", |view| view.state == AgentState::Running);
+    assert_eq!(view.generation, 2);
+    assert!(!lives(old));
+}
+
+#[test]
+fn an_agent_whose_shim_is_killed_is_lost_and_can_be_started_again() {
+    let mark = format!("lost-{}", std::process::id());
+    let stack = start_unruly(&mark);
+    let pid = stack.agent("a").pid.unwrap();
+    signal(parent_of(pid), Signal::KILL);
+    let view = stack.wait_for("a", |view| view.state == AgentState::Exited);
+    assert_eq!(view.last_exit.unwrap().reason, ExitReason::Lost);
+    assert!(!lives(pid));
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!(stack.agent("a").generation, 2);
 }

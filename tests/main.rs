@@ -10,6 +10,7 @@
 
 mod support;
 
+mod command_line;
 mod daemon;
 mod demo;
 mod inheritance;

@@ -271,6 +271,16 @@ pub(crate) fn sleeper(name: &str) -> Value {
     shell(name, "exec sleep 1000")
 }
 
+/// An agent that tells `ready` when it has come up, and `asked` when it is asked to end; then it waits for a
+/// line in `go`.
+pub(crate) fn patient(name: &str) -> Value {
+    let script =
+        "trap 'echo > asked; read word < go; exit 0' TERM; echo > ready; while :; do sleep 0.01; done";
+    let mut entry = shell(name, script);
+    entry["gracefulTimeoutMs"] = json!(LIMIT.as_millis());
+    entry
+}
+
 /// One HTTP POST of JSON; the status and the body.
 pub(crate) fn post(url: &str, token: Option<&str>, body: &str) -> (u16, String) {
     let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();

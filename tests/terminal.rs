@@ -1,8 +1,8 @@
 //! `attach` and `run` on a real pseudo-terminal.
 
-use crate::support::{LIMIT, Stack};
+use crate::support::{LIMIT, Stack, bare_command, shell, signal, sleeper};
 use mcp_restart_protocol::agent::AgentState;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use serde_json::{Value, json};
@@ -14,8 +14,6 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 const DETACH: &[u8] = b"\x10\x11";
-/// What gives a terminal back that was left in an alternate screen, with a mouse and no cursor.
-const RESETS: [&str; 4] = ["\x1b[?1049l", "\x1b[?1003l", "\x1b[?2004l", "\x1b[?25h"];
 
 /// An agent with a terminal that says what generation it is and then answers with the terminal's size.
 fn talker() -> Value {
@@ -29,15 +27,22 @@ fn talker() -> Value {
 fn screen() -> Value {
     json!({
         "name": "screen", "command": "sh", "tty": true, "settleMs": 0,
-        "args": ["-c", "printf '\\033[?1049h\\033[?1003h\\033[?2004h\\033[?25lfull-screen'; exec sleep 1000"],
+        "args": ["-c", "printf '\\033[?1049h\\033[?1003h\\033[?1006h\\033[?2004h\\033[?1h\\033=\\033[?25lfull-screen'; exec sleep 1000"],
     })
+}
+
+fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
 /// A user's terminal with a program on it.
 struct Terminal {
     keys: File,
     shown: mpsc::Receiver<Vec<u8>>,
+    /// What came and was not waited for yet.
     text: String,
+    /// All of it, as a terminal emulator takes it.
+    emulator: vt100::Parser,
     line: File,
     before: String,
     program: Child,
@@ -64,17 +69,19 @@ impl Terminal {
                 }
             }
         });
-        let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartctl"));
+        let program = stack.command(env!("CARGO_BIN_EXE_mcp-restartctl"));
+        // The process becomes the program, as the leader of a session that has this terminal.
+        let mut command = bare_command("setsid");
+        command.arg("-c").arg(program.get_program()).args(program.get_args()).args(arguments);
         let end = || line.try_clone().unwrap();
-        command.args(arguments).stdin(end()).stdout(end()).stderr(end());
+        command.stdin(end()).stdout(end()).stderr(end());
         let program = command.spawn().unwrap();
-        Self { keys, shown, text: String::new(), line, before, program }
+        Self { keys, shown, text: String::new(), emulator: emulator(), line, before, program }
     }
 
     /// What a terminal emulator does when its window is resized.
     fn resize(&self, rows: u16, columns: u16) {
         tcsetwinsize(&self.keys, size(rows, columns)).unwrap();
-        self.signal(Signal::WINCH);
     }
 
     fn type_keys(&mut self, keys: &[u8]) {
@@ -92,29 +99,28 @@ impl Terminal {
             let left = deadline.saturating_duration_since(Instant::now());
             let piece = self.shown.recv_timeout(left);
             let piece = piece.unwrap_or_else(|_| panic!("{text:?} is not in {:?}", self.text));
+            self.emulator.process(&piece);
             self.text.push_str(&String::from_utf8_lossy(&piece));
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.program.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
     /// Waits until the program has ended and the terminal is as it was, every mode of it.
     fn given_back(mut self, last: &str) -> ExitStatus {
-        let text = self.shows(last);
-        for reset in RESETS {
-            assert!(text.contains(reset), "{reset:?} is not in {text:?}");
-        }
         let status = self.program.wait().unwrap();
         assert_eq!(format!("{:?}", tcgetattr(&self.line).unwrap()), self.before);
+        // Comes after everything that the program wrote.
+        self.line.write_all(b"the end").unwrap();
+        let text = self.shows("the end");
+        assert!(text.contains(last), "{last:?} is not in {text:?}");
+        let screen = self.emulator.screen();
+        assert_eq!(screen.input_mode_formatted(), emulator().screen().input_mode_formatted());
+        assert!(!screen.alternate_screen() && !screen.hide_cursor());
         status
     }
 }
 
-fn size(rows: u16, columns: u16) -> Winsize {
-    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+fn emulator() -> vt100::Parser {
+    vt100::Parser::new(33.try_into().unwrap(), 101.try_into().unwrap(), 0)
 }
 
 #[test]
@@ -153,8 +159,7 @@ fn the_terminal_is_given_back_when_the_agent_dies_in_mid_screen() {
     let stack = Stack::up(&json!([screen()]));
     let mut terminal = Terminal::run(&stack, &["run", "screen"]);
     terminal.shows("full-screen");
-    let pid = i32::try_from(stack.agent("screen").pid.unwrap()).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    signal(stack.agent("screen").pid.unwrap(), Signal::KILL);
     assert_eq!(terminal.given_back("screen ended by SIGKILL").code(), Some(1));
 }
 
@@ -162,11 +167,11 @@ fn the_terminal_is_given_back_when_the_agent_dies_in_mid_screen() {
 fn the_terminal_is_given_back_at_every_signal_that_ends_the_attachment() {
     let stack = Stack::up(&json!([screen()]));
     stack.ctl(&["start", "screen"]).ok();
-    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+    for end in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         let mut terminal = Terminal::run(&stack, &["attach", "screen"]);
         terminal.shows("full-screen");
-        terminal.signal(signal);
-        assert_eq!(terminal.given_back(RESETS[3]).code(), Some(1), "{signal:?}");
+        signal(terminal.program.id(), end);
+        assert_eq!(terminal.given_back("").code(), Some(1), "{end:?}");
     }
     assert_eq!(stack.agent("screen").state, AgentState::Running);
 }
@@ -176,8 +181,7 @@ fn an_attachment_survives_the_daemon() {
     let stack = Stack::up(&json!([talker()]));
     let mut terminal = Terminal::run(&stack, &["run", "talker"]);
     terminal.shows("generation=1");
-    let daemon = i32::try_from(stack.daemon_pid()).unwrap();
-    kill_process(Pid::from_raw(daemon).unwrap(), Signal::KILL).unwrap();
+    stack.kill_daemon();
     terminal.type_keys(b"still here\r");
     terminal.shows("still here");
     stack.ctl(&["up"]).ok();
@@ -187,8 +191,50 @@ fn an_attachment_survives_the_daemon() {
 
 #[test]
 fn what_has_no_terminal_cannot_be_attached_to() {
-    let stack = Stack::up(&json!([crate::support::sleeper("plain"), talker()]));
+    let stack = Stack::up(&json!([sleeper("plain"), talker()]));
     stack.ctl(&["start", "--all"]).ok();
-    stack.ctl(&["attach", "plain"]).failed(1, "hint: mcp-restartctl set plain tty=true");
+    stack.ctl(&["attach", "plain"]).failed(1, "set plain tty=true");
     stack.ctl(&["attach", "talker"]).failed(2, "are not a terminal");
+}
+
+#[test]
+fn an_agent_finds_a_terminal_of_its_own() {
+    let script =
+        "{ stty size; echo $TERM; tty; (: < /dev/tty) && echo controlling; } > told; exec sleep 1000";
+    let mut entry = shell("a", script);
+    entry["tty"] = json!(true);
+    let stack = Stack::up(&json!([entry]));
+    let told = stack.mailbox("told");
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!((told.next(), told.next()), ("40 120".to_owned(), "xterm-256color".to_owned()));
+    assert!(told.next().starts_with("/dev/pts/"));
+    assert_eq!(told.next(), "controlling");
+}
+
+#[test]
+fn the_agents_terminal_has_the_size_of_the_users() {
+    let script = "trap 'stty size > told' WINCH; echo > ready; while :; do sleep 0.01; done";
+    let mut entry = shell("a", script);
+    entry["tty"] = json!(true);
+    let stack = Stack::up(&json!([entry]));
+    let (ready, told) = (stack.mailbox("ready"), stack.mailbox("told"));
+    stack.ctl(&["start", "a"]).ok();
+    ready.next();
+    let terminal = Terminal::run(&stack, &["attach", "a"]);
+    assert_eq!(told.next(), "33 101");
+    terminal.resize(50, 200);
+    assert_eq!(told.next(), "50 200");
+}
+
+#[test]
+fn keys_that_mean_something_to_a_terminal_mean_it_to_the_agents() {
+    let mut entry = shell("a", "trap 'echo interrupted' INT; echo here; while :; do sleep 0.01; done");
+    entry["tty"] = json!(true);
+    let stack = Stack::up(&json!([entry]));
+    let mut terminal = Terminal::run(&stack, &["run", "a"]);
+    terminal.shows("here");
+    terminal.type_keys(b"\x03");
+    terminal.shows("interrupted");
+    terminal.type_keys(DETACH);
+    assert_eq!(terminal.given_back("detached from a").code(), Some(0));
 }
