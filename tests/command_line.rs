@@ -68,7 +68,9 @@ fn up_and_down_may_be_said_twice_and_at_once() {
     assert!(stack.ctl(&["up"]).ok().stdout.contains("already"));
     std::thread::scope(|scope| {
         let downs = [(); 4].map(|()| scope.spawn(|| stack.ctl(&["down"])));
-        downs.into_iter().for_each(|down| drop(down.join().unwrap().ok()));
+        for down in downs {
+            down.join().unwrap().ok();
+        }
     });
     assert!(!lives(pid));
     assert_eq!(stack.json(&["down"])["stopped"], false);

@@ -6,10 +6,24 @@ import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/
 import { createMcpExpressApp } from '@modelcontextprotocol/sdk/server/express.js';
 import * as z from 'zod/v4';
 
-const agents = [{ name: 'worker', kind: 'generic', state: 'running', pid: process.pid, generation: 1 }];
-const agent = z.object({
-  name: z.string(), kind: z.string(), state: z.string(), pid: z.number().nullable(), generation: z.number(),
+const text = z.string().nullable();
+const count = z.number().nullable();
+const exit = z.object({
+  code: count, signal: text, at: z.string(), reason: z.string(), forced: z.boolean(), leftovers: z.number(),
 });
+const agent = z.object({
+  name: z.string(), kind: z.string(), state: z.string(), pid: count, generation: z.number(), startedAt: text,
+  uptimeMs: count, autostart: z.boolean(), tty: z.boolean(), sessionId: text, connectedAt: text,
+  configChanged: z.boolean(), listed: z.boolean(), logFile: z.string(), lastExit: exit.nullable(),
+});
+// What the bridge answers with for one agent that runs.
+const now = new Date().toISOString();
+const agents = [{
+  name: 'worker', kind: 'generic', state: 'running', pid: process.pid, generation: 2, startedAt: now, uptimeMs: 61234,
+  autostart: false, tty: false, sessionId: null, connectedAt: now, configChanged: false, listed: true,
+  logFile: '/home/user/.local/state/mcp-restart/logs/worker.log',
+  lastExit: { code: null, signal: 'SIGTERM', at: now, reason: 'restart', forced: false, leftovers: 0 },
+}];
 
 function server() {
   const server = new McpServer({ name: 'stateless', version: '1.0.0' });
