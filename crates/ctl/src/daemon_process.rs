@@ -90,7 +90,6 @@ pub(crate) fn become_daemon(ends_with: Option<u32>, command: &[OsString]) -> Pro
 }
 
 /// Has this process asked to end when the one that started it does, however that comes.
-#[cfg(target_os = "linux")]
 fn end_with(starter: u32) -> io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -99,12 +98,6 @@ fn end_with(starter: u32) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other("it has ended already"))
-}
-
-/// Nothing like it exists here: the demo ends its daemon unless it is killed itself.
-#[cfg(not(target_os = "linux"))]
-fn end_with(_starter: u32) -> io::Result<()> {
-    Ok(())
 }
 
 impl Starting {
