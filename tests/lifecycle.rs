@@ -239,9 +239,8 @@ fn a_stop_during_a_restart_wins() {
         writeln!(go).unwrap();
         restart.join().unwrap().failed(1, "precedence");
     });
-    let view = stack.agent("a");
-    assert_eq!((view.state, view.generation), (AgentState::Stopped, 1));
-    assert_eq!(view.last_exit.unwrap().reason, ExitReason::Stop);
+    let view = stack.wait_for("a", |view| view.state == AgentState::Stopped);
+    assert_eq!((view.generation, view.last_exit.unwrap().reason), (1, ExitReason::Stop));
 }
 
 #[test]

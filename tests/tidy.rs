@@ -70,14 +70,10 @@ fn bincode_is_named_in_one_file() {
 #[test]
 fn unsafe_code_and_what_differs_between_systems_is_in_one_crate() {
     let process = root().join("crates/process");
-    // It has the demo's daemon end with the demo, by a safe call that Linux alone has.
-    let excepted = root().join("crates/ctl/src/daemon_process.rs");
     let me = Path::new(file!()).file_name().unwrap();
     let others =
-        || sources().into_iter().filter(|path| !path.starts_with(&process) && path.file_name() != Some(me));
-    let naming: Vec<_> = others()
-        .filter(|path| uses(path, "unsafe {") || uses(path, "target_os") && *path != excepted)
-        .collect();
+        sources().into_iter().filter(|path| !path.starts_with(&process) && path.file_name() != Some(me));
+    let naming: Vec<_> = others.filter(|path| uses(path, "unsafe {") || uses(path, "target_os")).collect();
     assert!(naming.is_empty(), "{naming:?}");
 }
 
