@@ -111,7 +111,7 @@ pub(crate) async fn down(context: &Context) -> Result<(), Problem> {
 async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Problem> {
     let summary = match talk::summary(&place.socket).await {
         Ok(summary) => summary,
-        Err(ClientError::Unreachable(cause)) if cause.kind() != std::io::ErrorKind::PermissionDenied => {
+        Err(error) if is_gone(&error) => {
             context.warn_of_fault(place);
             return Ok(None);
         }
@@ -119,8 +119,12 @@ async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Pro
     };
     check_served(context, place, &summary)?;
     let request = json!({ "path": RestartPath::CtlDown.id() });
-    let stopping = talk::shut_down(&place.socket, &request).await;
-    let (connection, answer) = stopping.map_err(|error| talk::problem(&error, place))?;
+    let (connection, answer) = match talk::shut_down(&place.socket, &request).await {
+        Ok(stopping) => stopping,
+        // Somebody else has ended it meanwhile.
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(talk::problem(&error, place)),
+    };
     if answer.get("accepted") != Some(&Value::Bool(true)) {
         let why = answer.pointer("/error/message").or(answer.get("error")).and_then(Value::as_str);
         let why = why.unwrap_or("the daemon does not want to end");
@@ -128,6 +132,14 @@ async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Pro
     }
     gone(context, connection).await?;
     Ok(Some(summary.pid))
+}
+
+/// Nobody listens, or whoever listened has gone without an answer.
+fn is_gone(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable(cause) => cause.kind() != std::io::ErrorKind::PermissionDenied,
+        error => matches!(error, ClientError::Closed),
+    }
 }
 
 fn check_served(context: &Context, place: &Place, summary: &Summary) -> Result<(), Problem> {
