@@ -19,9 +19,9 @@ fn daemon_from(stack: &Stack, script: &str) -> Command {
     command
 }
 
-/// An agent that says so when it has come up, and stays the shell that it is.
+/// An agent that says so when it has come up. It starts nothing: a shell blocks its signals while it does.
 fn steady(name: &str) -> Value {
-    shell(name, "echo > ready; while :; do sleep 1000; done")
+    shell(name, "echo > ready; exec sleep 1000")
 }
 
 /// Starts an agent and gives its environment.

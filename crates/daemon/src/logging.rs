@@ -50,6 +50,8 @@ pub(crate) fn start(path: &Path, format: LogFormat) -> io::Result<()> {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
+    // Nobody reads the daemon's stderr for long, and what went wrong must not be lost with it.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     // The filter that is not set at all is the default one, and no error.
     if let Some(error) = unusable.filter(|_| std::env::var_os("MCP_RESTART_LOG").is_some()) {
         tracing::warn!("MCP_RESTART_LOG is not used: {error}");

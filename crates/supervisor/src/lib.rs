@@ -16,6 +16,7 @@
 //! data in the stopping state: a restart that comes during a stop only edits it. Each request has a
 //! [`Ticket`] and gets exactly one [`Outcome`].
 
+mod after;
 mod event;
 mod machine;
 

@@ -1,10 +1,10 @@
 //! The machine drawn in the crate's documentation.
 
+use crate::after::{AfterStart, AfterStop, Ending, Waiter};
 use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Previous;
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use std::time::{Duration, Instant};
 
@@ -50,33 +50,11 @@ enum State<L> {
     },
 }
 
-/// What happens as soon as the program was executed.
-#[derive(Debug)]
-enum AfterStart<L> {
-    Run,
-    Stop { stop: StopPlan, tickets: Vec<Ticket>, then: AfterStop<L> },
-}
-
-/// What happens as soon as the tree is gone.
-#[derive(Debug)]
-enum AfterStop<L> {
-    Stay,
-    Start { plan: Plan<L>, waiters: Vec<Waiter> },
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Process {
     generation: u64,
     pid: u32,
     started_at: Timestamp,
-}
-
-/// Somebody who waits until a new process lives.
-#[derive(Debug)]
-struct Waiter {
-    ticket: Ticket,
-    restart: bool,
-    previous: Option<Previous>,
 }
 
 #[derive(Debug)]
@@ -576,69 +554,5 @@ impl<L> Machine<L> {
 impl StopPlan {
     fn of<L>(self, generation: u64) -> Effect<L> {
         Effect::StopTree { generation, path: self.path, signal: self.signal, grace: self.grace }
-    }
-}
-
-impl<L> AfterStart<L> {
-    fn stop(&mut self, stop: StopPlan, mut tickets: Vec<Ticket>, effects: &mut Vec<Effect<L>>) {
-        match self {
-            Self::Run => *self = Self::Stop { stop, tickets, then: AfterStop::Stay },
-            Self::Stop { stop: earlier, tickets: waiting, then } => {
-                *earlier = stop;
-                waiting.append(&mut tickets);
-                then.supersede(&Outcome::Superseded, effects);
-            }
-        }
-    }
-}
-
-impl<L> AfterStop<L> {
-    /// The newest launch is used, and everybody who waited still does.
-    fn join(&mut self, newest: Plan<L>, mut more: Vec<Waiter>) {
-        match self {
-            Self::Stay => *self = Self::Start { plan: newest, waiters: more },
-            Self::Start { plan, waiters } => {
-                *plan = newest;
-                waiters.append(&mut more);
-            }
-        }
-    }
-
-    fn supersede(&mut self, outcome: &Outcome, effects: &mut Vec<Effect<L>>) {
-        if let Self::Start { waiters, .. } = std::mem::replace(self, Self::Stay) {
-            effects.extend(waiters.into_iter().map(|waiter| Effect::Answer(waiter.ticket, outcome.clone())));
-        }
-    }
-}
-
-impl Waiter {
-    fn succeed<L>(self) -> Effect<L> {
-        let outcome =
-            if self.restart { Outcome::Restarted { previous: self.previous } } else { Outcome::Started };
-        Effect::Answer(self.ticket, outcome)
-    }
-}
-
-/// How the end of a process became known.
-enum Ending {
-    Seen(ShimExit),
-    Lost { at: Timestamp, leftovers: u32 },
-}
-
-impl Ending {
-    fn at(&self) -> Timestamp {
-        match self {
-            Self::Seen(exit) => exit.at,
-            Self::Lost { at, .. } => *at,
-        }
-    }
-
-    fn into_last_exit(self, reason: ExitReason) -> LastExit {
-        match self {
-            Self::Seen(exit) => LastExit::of(&exit, reason),
-            Self::Lost { at, leftovers } => {
-                LastExit { leftovers, forced: leftovers > 0, ..LastExit::unseen(at, ExitReason::Lost) }
-            }
-        }
     }
 }

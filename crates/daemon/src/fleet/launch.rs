@@ -124,6 +124,11 @@ pub(super) fn mcp_config_file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("mcp-config").join(format!("{name}.mcp.json"))
 }
 
+/// Why a launch was refused, without the words that it was.
+pub(super) fn bare_reason<'a>(agent: &Agent, failure: &'a Failure) -> &'a str {
+    failure.message.strip_prefix(&preamble(agent)).unwrap_or(&failure.message)
+}
+
 /// A number that differs between entries that differ; FNV-1a over their text.
 pub(super) fn hash(agent: &Agent) -> u64 {
     format!("{agent:?}")
@@ -313,7 +318,11 @@ fn write_mcp_config(file: &Path, text: &str) -> io::Result<()> {
 }
 
 fn cannot_run(agent: &Agent, why: &str) -> Failure {
-    Failure::new(ErrorCode::SpawnFailed, format!("{} cannot be started: {why}", agent.name))
+    Failure::new(ErrorCode::SpawnFailed, format!("{}{why}", preamble(agent)))
+}
+
+fn preamble(agent: &Agent) -> String {
+    format!("{} cannot be started: ", agent.name)
 }
 
 fn unusable(agent: &Agent, path: &Path, error: &io::Error) -> Failure {

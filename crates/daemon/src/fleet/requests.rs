@@ -203,7 +203,8 @@ impl FleetTask {
             .check_namesake(&entry.agent.name)
             .and_then(|()| launch::prepare(&entry.agent, around, path, restart));
         if let Err(failure) = &prepared {
-            let refused = MachineEvent::Refused { at: Timestamp::now(), why: failure.message.clone() };
+            let why = launch::bare_reason(&entry.agent, failure).to_owned();
+            let refused = MachineEvent::Refused { at: Timestamp::now(), why };
             self.members.order(&entry.agent.name, Order::Event(refused));
         }
         prepared
