@@ -278,3 +278,41 @@ fn an_agent_whose_shim_is_killed_is_lost_and_can_be_started_again() {
     stack.ctl(&["start", "a"]).ok();
     assert_eq!(stack.agent("a").generation, 2);
 }
+
+#[test]
+fn what_a_killed_shim_leaves_is_ended_and_the_next_start_is_alone() {
+    let mark = format!("lost-{}", std::process::id());
+    let stack = start_unruly(&mark);
+    signal(parent_of(stack.agent("a").pid.unwrap()), Signal::KILL);
+    let view = stack.wait_for("a", |view| view.state == AgentState::Exited);
+    let exit = view.last_exit.unwrap();
+    assert_eq!(exit.reason, ExitReason::Lost);
+    assert!(exit.leftovers >= 3, "{exit:?}");
+    assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!(stack.agent("a").generation, 2);
+}
+
+#[test]
+fn stops_that_come_at_once_are_all_answered_and_the_agent_starts_again() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    for _ in 0..10 {
+        stack.ctl(&["start", "a"]).ok();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| stack.ctl(&["stop", "a"]).ok());
+            }
+        });
+    }
+}
+
+#[test]
+fn a_start_that_is_refused_shows_as_failed_with_its_reason() {
+    let stack = Stack::up(&json!([{ "name": "a", "command": "no-such-program" }]));
+    stack.ctl(&["start", "a"]).failed(1, "was not found");
+    let view = stack.agent("a");
+    assert_eq!(view.state, AgentState::Failed);
+    let exit = view.last_exit.unwrap();
+    assert_eq!(exit.reason, ExitReason::SpawnFailed);
+    assert_eq!(exit.message.as_deref(), Some("no-such-program was not found"));
+}

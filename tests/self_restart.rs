@@ -133,3 +133,18 @@ fn an_agent_is_given_its_endpoint_and_nothing_of_the_operators() {
     descriptors.sort();
     assert_eq!(descriptors, ["0", "1", "2"]);
 }
+
+#[test]
+fn a_request_that_comes_again_while_it_is_carried_out_restarts_nothing() {
+    let mut entry = sleeper("a");
+    entry["settleMs"] = json!(300);
+    let stack = Stack::up(&json!([entry]));
+    stack.ctl(&["start", "a"]).ok();
+    let arguments = json!({ "name": "a", "requestId": "one" });
+    let generations = std::thread::scope(|scope| {
+        let calls = [(); 3].map(|()| scope.spawn(|| stack.call(None, "restart_agent", &arguments)));
+        calls.map(|call| call.join().unwrap()["structuredContent"]["generation"].clone())
+    });
+    assert_eq!(generations, [2, 2, 2].map(|generation| json!(generation)));
+    assert_eq!(stack.agent("a").generation, 2);
+}
