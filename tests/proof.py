@@ -119,8 +119,8 @@ class Stack:
 
     def agent_token(self, name):
         """The token by which this agent's requests are known."""
-        header = json.loads(self.json("mcp-config", name)["content"])["mcpServers"]["restart"]["headers"]["Authorization"]
-        return header.removeprefix("Bearer ")
+        server = self.json("mcp-config", name)["content"]["mcpServers"]["restart"]
+        return server["headers"]["Authorization"].removeprefix("Bearer ")
 
 
 def as_user(user):

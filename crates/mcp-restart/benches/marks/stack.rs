@@ -65,9 +65,8 @@ impl Stack {
     /// The token that is the agent's own.
     pub(crate) fn agent_token(&self) -> Outcome<String> {
         let generated: Value = serde_json::from_slice(&self.ctl(&["--json", "mcp-config", NAME])?)?;
-        let content = generated.get("content").and_then(Value::as_str).ok_or("no generated file")?;
-        let file: Value = serde_json::from_str(content)?;
-        let header = file.pointer("/mcpServers/restart/headers/Authorization").and_then(Value::as_str);
+        let header =
+            generated.pointer("/content/mcpServers/restart/headers/Authorization").and_then(Value::as_str);
         Ok(header.and_then(|header| header.strip_prefix("Bearer ")).ok_or("no token")?.to_owned())
     }
 
