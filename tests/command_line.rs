@@ -1,6 +1,6 @@
 //! The command line: exit codes, output for people and for programs, and whom it talks to.
 
-use crate::support::{Run, Stack, bare_command, lives, patient, shell, sleeper};
+use crate::support::{Run, Stack, bare_command, lives, patient, shell, sleeper, wait_until_gone};
 use mcp_restart_protocol::agent::AgentState;
 use serde_json::{Value, json};
 use std::fs;
@@ -72,7 +72,7 @@ fn up_and_down_may_be_said_twice_and_at_once() {
             down.join().unwrap().ok();
         }
     });
-    assert!(!lives(pid));
+    wait_until_gone(pid);
     assert_eq!(stack.json(&["down"])["stopped"], false);
 }
 

@@ -225,9 +225,9 @@ fn a_daemon_that_is_told_to_end_in_the_middle_of_a_launch_leaves_nothing() {
 
 #[test]
 fn a_second_signal_skips_the_grace_period() {
-    let script = "trap 'echo > asked' TERM; echo > ready; while :; do sleep 1000; done";
+    let script = "trap 'echo > asked; sleep 1000' TERM; sleep 1000 & echo > ready; wait";
     let mut entry = with_autostart(shell("a", script));
-    entry["gracefulTimeoutMs"] = json!(86_400_000);
+    entry["gracefulTimeoutMs"] = json!(60_000);
     let stack = Stack::new(&json!([entry]));
     let (ready, asked) = (stack.mailbox("ready"), stack.mailbox("asked"));
     let daemon = Daemon::of(&stack);

@@ -19,23 +19,27 @@ fn daemon_from(stack: &Stack, script: &str) -> Command {
     command
 }
 
-/// An agent that says so when it has come up. It starts nothing: a shell blocks its signals while it does.
-fn steady(name: &str) -> Value {
-    shell(name, "echo > ready; exec sleep 1000")
+/// An agent that writes down what it was started with, and says so.
+fn witness(name: &str) -> Value {
+    shell(
+        name,
+        "me=$MCP_RESTART_AGENT.$MCP_RESTART_GENERATION
+         env > $me.environment; cat /proc/self/status > $me.status; cat /proc/self/limits > $me.limits
+         (ls /proc/$$/fd > $me.descriptors); echo $me > witnesses; exec sleep 1000",
+    )
 }
 
-/// Starts an agent and gives its environment.
+/// Starts an agent that is a witness, and gives its environment.
 fn environment_of(stack: &Stack, name: &str) -> Vec<String> {
-    let ready = stack.mailbox("ready");
+    let witnesses = stack.mailbox("witnesses");
     stack.ctl(&["start", name]).ok();
-    ready.next();
-    let environment = fs::read(format!("/proc/{}/environ", stack.agent(name).pid.unwrap())).unwrap();
-    String::from_utf8(environment).unwrap().split_terminator('\0').map(str::to_owned).collect()
+    let testimony = format!("{}.environment", witnesses.next());
+    fs::read_to_string(stack.path().join(testimony)).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// A table of `/proc/<pid>`: the first word of each line, or what is before its colon, and the rest.
-fn table(pid: u32, file: &str) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+/// What a witness wrote down of `/proc/self`: the name that each line begins with, and the rest.
+fn table(stack: &Stack, testimony: &str) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(stack.path().join(testimony)).unwrap();
     let pairs = text.lines().filter_map(|line| line.split_once(':').or_else(|| line.split_once("  ")));
     pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
 }
@@ -43,9 +47,10 @@ fn table(pid: u32, file: &str) -> BTreeMap<String, String> {
 #[test]
 fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
     let names: Vec<_> = (0..4).map(|index| format!("a{index}")).collect();
-    let mut agents: Vec<_> = names.iter().map(|name| steady(name)).collect();
+    let mut agents: Vec<_> = names.iter().map(|name| witness(name)).collect();
     agents.push(shell("seven", "exit 7"));
     let stack = Stack::new(&json!(agents));
+    let witnesses = stack.mailbox("witnesses");
     let script = "exec 5>&0 9>&0 77>&0 </dev/null
         exec env --ignore-signal=PIPE,CHLD,HUP --block-signal=USR1,TERM \"$@\"";
     let (reader, writer) = pipe().unwrap();
@@ -57,18 +62,14 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
     stack.ctl(&[&["restart"], names.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat()).ok();
     // Nobody has the pipe any more: its end comes while the daemon and all of its children live.
     assert_eq!(lines_of(reader).recv_timeout(LIMIT), Err(RecvTimeoutError::Disconnected));
-    for name in &names {
-        let pid = stack.agent(name).pid.unwrap();
-        let status = table(pid, "status");
+    for _ in 0..2 * names.len() {
+        let witness = witnesses.next();
+        let status = table(&stack, &format!("{witness}.status"));
         for set in ["SigBlk", "SigIgn", "SigPnd"] {
-            assert_eq!(status[set], "0000000000000000", "{set} of {name}");
+            assert_eq!(status[set], "0000000000000000", "{set} of {witness}");
         }
-        let mut descriptors: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        descriptors.sort();
-        assert_eq!(descriptors, ["0", "1", "2"]);
+        let descriptors = fs::read_to_string(stack.path().join(format!("{witness}.descriptors"))).unwrap();
+        assert_eq!(descriptors.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2"], "{witness}");
     }
     let seven = stack.wait_for("seven", |view| view.state == AgentState::Exited);
     assert_eq!(seven.last_exit.unwrap().code, Some(7));
@@ -79,20 +80,19 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
 
 #[test]
 fn an_agents_umask_and_limits_are_those_of_whoever_started_the_daemon() {
-    let stack = Stack::new(&json!([steady("a")]));
+    let stack = Stack::new(&json!([witness("a")]));
     let daemon = Daemon::started(daemon_from(&stack, "umask 027; ulimit -n 512; exec \"$@\""));
     daemon.line(": serving ").unwrap();
-    stack.ctl(&["start", "a"]).ok();
-    let pid = stack.agent("a").pid.unwrap();
-    assert_eq!(table(pid, "status")["Umask"], "0027");
-    let limits = table(pid, "limits");
+    environment_of(&stack, "a");
+    assert_eq!(table(&stack, "a.1.status")["Umask"], "0027");
+    let limits = table(&stack, "a.1.limits");
     let files: Vec<_> = limits["Max open files"].split_whitespace().collect();
     assert_eq!(files[..2], ["512", "512"]);
 }
 
 #[test]
 fn what_the_environment_says_to_the_daemon_alone_is_not_said_to_agents() {
-    let stack = Stack::new(&json!([steady("a")]));
+    let stack = Stack::new(&json!([witness("a")]));
     let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
     let private = [
         ("NOTIFY_SOCKET", "/nowhere"),
@@ -118,7 +118,7 @@ fn what_the_environment_says_to_the_daemon_alone_is_not_said_to_agents() {
 
 #[test]
 fn a_daemon_started_inside_an_agent_of_another_is_nobodys_agent() {
-    let stack = Stack::new(&json!([steady("a")]));
+    let stack = Stack::new(&json!([witness("a")]));
     let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
     command.envs([
         ("MCP_RESTART_AGENT", "elsewhere"),

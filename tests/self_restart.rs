@@ -1,6 +1,6 @@
 //! An agent restarts itself.
 
-use crate::support::{Stack, marked, shell, sleeper};
+use crate::support::{Stack, shell, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use serde_json::json;
 use std::fs;
@@ -105,8 +105,9 @@ fn control_binds_an_agent_to_what_it_may() {
 
 #[test]
 fn an_agent_is_given_its_endpoint_and_nothing_of_the_operators() {
-    let mut entry = shell("a", "env > environment; echo > ready; while :; do sleep 1000; done");
-    entry["env"] = json!({ "MARK": format!("wired-{}", std::process::id()) });
+    let mut entry =
+        shell("a", "env > environment; (ls /proc/$$/fd > descriptors); echo > ready; exec sleep 1000");
+    entry["env"] = json!({ "MARK": "of-its-entry" });
     let stack = Stack::up(&json!([entry]));
     let ready = stack.mailbox("ready");
     stack.ctl(&["start", "a"]).ok();
@@ -125,13 +126,9 @@ fn an_agent_is_given_its_endpoint_and_nothing_of_the_operators() {
     let file: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(value("MCP_RESTART_CONFIG_FILE")).unwrap()).unwrap();
     assert_eq!(file["mcpServers"]["restart"]["url"], url);
-    let pid = stack.agent("a").pid.unwrap();
-    assert!(marked(&format!("MARK=wired-{}", std::process::id())).contains(&pid));
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let mut descriptors: Vec<String> =
-        descriptors.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    descriptors.sort();
-    assert_eq!(descriptors, ["0", "1", "2"]);
+    assert_eq!(value("MARK"), "of-its-entry");
+    let descriptors = fs::read_to_string(stack.path().join("descriptors")).unwrap();
+    assert_eq!(descriptors.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2"]);
 }
 
 #[test]
