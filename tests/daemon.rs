@@ -324,3 +324,23 @@ fn a_hang_up_does_not_end_the_daemon() {
     signal(daemon.pid(), Signal::HUP);
     assert_eq!(stack.daemon_pid(), daemon.pid());
 }
+
+#[test]
+fn restarts_and_clients_that_come_and_go_leave_the_daemon_as_it_was() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    let daemon = stack.daemon_pid();
+    let descriptors = || fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count();
+    let children = || {
+        let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap();
+        children.split_whitespace().count()
+    };
+    stack.ctl(&["restart", "a"]).ok();
+    let before = (descriptors(), children());
+    for _ in 0..30 {
+        stack.ctl(&["restart", "a", "--no-wait"]).ok();
+        stack.call(None, "restart_agent", &json!({ "name": "a" }));
+    }
+    // The shim before the last may be about to end. Zombies are children too.
+    assert!(descriptors() <= before.0 + 3, "{} after {}", descriptors(), before.0);
+    assert!(children() <= before.1 + 1, "{} after {}", children(), before.1);
+}

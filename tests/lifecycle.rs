@@ -262,8 +262,8 @@ fn a_start_during_a_stop_comes_after_it() {
     let view = stack.wait_for("a", |view| view.state == AgentState::Running);
     assert_eq!(view.generation, 2);
     assert!(!lives(old));
-    // For the end of the stack.
     writeln!(go).unwrap();
+    stack.ctl(&["stop", "a"]).ok();
 }
 
 #[test]

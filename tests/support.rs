@@ -318,6 +318,7 @@ pub(crate) fn marked(assignment: &str) -> Vec<u32> {
 }
 
 /// Sends a signal to a process.
+#[expect(clippy::disallowed_methods, reason = "the tests kill what they watch")]
 pub(crate) fn signal(pid: u32, signal: Signal) {
     kill_process(pid_of(pid), signal).unwrap();
 }
