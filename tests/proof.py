@@ -69,15 +69,20 @@ def until(seconds, what, look):
     raise TimeoutError(f"waited {seconds} s for {what}")
 
 
+def scratch():
+    """A folder for one stack, removed at the end of the `with` block."""
+    return tempfile.TemporaryDirectory(prefix="mcp-restart-proof-")
+
+
 class Stack:
-    """The real daemon with its real bridge, in a state dir of its own, while the `with` block runs.
+    """The real daemon with its real bridge, with all that it keeps in `folder`, while the `with` block runs.
 
     `programs` is the folder of the three programs, `agents` the config's entries; `user` is the name of the user
     that all of it runs as, where that is not our own.
     """
 
-    def __init__(self, programs, agents, *, user=None, folder=None):
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="mcp-restart-proof-"))
+    def __init__(self, programs, agents, folder, *, user=None):
+        self.folder = Path(folder)
         self.user = user
         self.program = Path(programs).resolve() / "mcp-restartctl"
         self.config = self.folder / "mcp-restart.config.json"
@@ -97,7 +102,6 @@ class Stack:
 
     def __exit__(self, *_):
         subprocess.run(self.command("down"), env=self.environment, cwd=self.folder, timeout=COMMAND_SECONDS)
-        shutil.rmtree(self.folder)
 
     def command(self, *words):
         lookups = ["--config", str(self.config), "--state-dir", str(self.folder / "state")]

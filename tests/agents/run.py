@@ -12,13 +12,12 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from model import StandInModel  # noqa: E402
-from proof import Stack, node_packages, until  # noqa: E402
+from proof import Stack, node_packages, scratch, until  # noqa: E402
 
 PROGRAMS = ("mcp-restartd", "mcp-restart-http", "mcp-restartctl")
 # Claude Code takes some of its ways only as root, so it has to be another user.
@@ -37,20 +36,19 @@ CALL restart_agent {json.dumps({"note": NOTE})}"""
 
 
 def main():
-    folder = Path(tempfile.mkdtemp(prefix="mcp-restart-proof-"))
-    programs = folder / "bin"
-    programs.mkdir()
-    for program in PROGRAMS:
-        shutil.copy(Path(sys.argv[1]) / program, programs)
-    place(native_claude(), programs / "claude")
-    with StandInModel() as model, Stack(programs, [entry(folder, model)], user=ORDINARY_USER, folder=folder) as stack:
-        stack.ctl("start", "claude")
-        first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, 1))
-        model.wake(FIRST_MODEL)
-        second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, 2))
-        model.wake(SECOND_MODEL)
-        turns = turns_until(model, "get_handoff")
-        check(first, second, turns)
+    with scratch() as folder, StandInModel() as model:
+        programs = installed(Path(sys.argv[1]), Path(folder))
+        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
+            restart_by_itself(stack, model)
+
+
+def restart_by_itself(stack, model):
+    stack.ctl("start", "claude")
+    first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, 1))
+    model.wake(FIRST_MODEL)
+    second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, 2))
+    model.wake(SECOND_MODEL)
+    check(first, second, turns_until(model, "get_handoff"))
     print(f"Claude Code restarted itself: process {first['pid']} became {second['pid']}")
 
 
@@ -99,6 +97,16 @@ def entry(folder, model):
     }
     arguments = ["--model", FIRST_MODEL, PROMPT]
     return {"name": "claude", "command": "claude", "args": arguments, "cwd": str(project), "env": environment}
+
+
+def installed(programs, folder):
+    """Everything that is run, in a folder that an ordinary user reaches."""
+    where = folder / "bin"
+    where.mkdir()
+    for program in PROGRAMS:
+        shutil.copy(programs / program, where)
+    place(native_claude(), where / "claude")
+    return where
 
 
 def native_claude():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from proof import Stack, node_packages, python_packages, run  # noqa: E402
+from proof import Stack, node_packages, python_packages, run, scratch  # noqa: E402
 
 CLIENT_SECONDS = 120
 WORKER = {
@@ -26,7 +26,7 @@ def main():
         "TypeScript SDK": ["node", node_packages(HERE) / "client.mjs"],
     }
     for name, client in clients.items():
-        with Stack(sys.argv[1], [WORKER]) as stack:
+        with scratch() as folder, Stack(sys.argv[1], [WORKER], folder) as stack:
             where = {"MCP_URL": stack.url, "AGENT_TOKEN": stack.agent_token("worker")}
             run(client, seconds=CLIENT_SECONDS, env=os.environ | where)
         print(f"{name}: ok", flush=True)
