@@ -58,12 +58,16 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
     command.stdin(writer);
     let daemon = Daemon::started(command);
     daemon.line(": serving ").unwrap();
-    stack.ctl(&["start", "--all"]).ok();
-    stack.ctl(&[&["restart"], names.iter().map(String::as_str).collect::<Vec<_>>().as_slice()].concat()).ok();
+    let all = |command: &str| {
+        let names = names.iter().map(String::as_str);
+        stack.ctl(&[command].into_iter().chain(names).collect::<Vec<_>>()).ok();
+        (0..4).map(|_| witnesses.next()).collect::<Vec<_>>()
+    };
+    let heard = [all("start"), all("restart")].concat();
+    stack.ctl(&["start", "seven"]).ok();
     // Nobody has the pipe any more: its end comes while the daemon and all of its children live.
     assert_eq!(lines_of(reader).recv_timeout(LIMIT), Err(RecvTimeoutError::Disconnected));
-    for _ in 0..2 * names.len() {
-        let witness = witnesses.next();
+    for witness in heard {
         let status = table(&stack, &format!("{witness}.status"));
         for set in ["SigBlk", "SigIgn", "SigPnd"] {
             assert_eq!(status[set], "0000000000000000", "{set} of {witness}");
