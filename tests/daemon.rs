@@ -336,7 +336,7 @@ fn restarts_and_clients_that_come_and_go_leave_the_daemon_as_it_was() {
     };
     stack.ctl(&["restart", "a"]).ok();
     let before = (descriptors(), children());
-    for _ in 0..30 {
+    for _ in 0..10 {
         stack.ctl(&["restart", "a", "--no-wait"]).ok();
         stack.call(None, "restart_agent", &json!({ "name": "a" }));
     }
