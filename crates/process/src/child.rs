@@ -1,7 +1,9 @@
 //! The daemon's own children: shims and the bridge.
 
+use crate::facts;
 use crate::launch::{self, Launch, Role};
 use crate::signal::Signal;
+use crate::system;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
 use std::ffi::OsString;
@@ -55,9 +57,9 @@ pub fn spawn(path: RestartPath, spawn: Spawn) -> io::Result<Child> {
     Ok(Child { pid, exit: None })
 }
 
-/// The program that this process runs. It can be started also after it was replaced on disk.
-pub fn own_executable() -> PathBuf {
-    PathBuf::from("/proc/self/exe")
+/// The program that this process runs. Where the system can, it is started also after it was replaced on disk.
+pub fn own_executable() -> io::Result<PathBuf> {
+    system::own_executable()
 }
 
 impl Child {
@@ -91,7 +93,8 @@ impl Child {
 pub(crate) fn wait_without_blocking(pid: i32) -> io::Result<Option<(u32, Exit)>> {
     let mut status = 0;
     // SAFETY: the call writes one int, which outlives it.
-    let pid = Errno::result(unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) })?;
+    let pid =
+        Errno::result(unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | facts::WAIT_FOR_ANY) })?;
     // nix's WaitStatus knows no realtime signals: it loses the child that one of them killed.
     let exit = if libc::WIFSIGNALED(status) {
         Signal::from_number(libc::WTERMSIG(status)).map(Exit::Signal)
@@ -104,7 +107,8 @@ pub(crate) fn wait_without_blocking(pid: i32) -> io::Result<Option<(u32, Exit)>>
 /// Waits for a child that is ending.
 pub(crate) fn wait(pid: u32) {
     // SAFETY: the call is not asked for the status, so it writes nothing.
-    let waited = || Errno::result(unsafe { libc::waitpid(pid.cast_signed(), ptr::null_mut(), libc::__WALL) });
+    let waited =
+        || Errno::result(unsafe { libc::waitpid(pid.cast_signed(), ptr::null_mut(), facts::WAIT_FOR_ANY) });
     while waited() == Err(Errno::EINTR) {}
 }
 

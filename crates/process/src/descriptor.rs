@@ -1,5 +1,6 @@
 //! Descriptors: passed to another process over a Unix socket, or never to be waited for.
 
+use crate::system;
 use nix::cmsg_space;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
@@ -16,7 +17,8 @@ pub fn send_with_descriptor(
     let descriptors = [descriptor.as_raw_fd()];
     let message = [ControlMessage::ScmRights(&descriptors)];
     let socket = socket.as_fd().as_raw_fd();
-    Ok(sendmsg::<()>(socket, &[IoSlice::new(bytes)], &message, MsgFlags::MSG_NOSIGNAL, None)?)
+    // No flag against SIGPIPE, which not every system has: the runtime ignores that signal.
+    Ok(sendmsg::<()>(socket, &[IoSlice::new(bytes)], &message, MsgFlags::empty(), None)?)
 }
 
 /// From now on reads and writes answer `WouldBlock` where they would wait.
@@ -35,7 +37,7 @@ pub fn receive_with_descriptor(
     let mut space = cmsg_space!(RawFd);
     let mut parts = [IoSliceMut::new(buffer)];
     let socket = socket.as_fd().as_raw_fd();
-    let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), system::RECEIVE)?;
     let mut received = Vec::new();
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(descriptors) = part {

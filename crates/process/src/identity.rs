@@ -1,8 +1,7 @@
 //! A process number is given to somebody else later; number, start time and boot together are not.
 
-use crate::procfs;
-use crate::tree::ProcessHandle;
-use std::fs;
+use crate::facts;
+use crate::system::{self, ProcessHandle};
 
 /// One process, told apart from every other that has or had its number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,7 +17,7 @@ pub struct Identity {
 impl Identity {
     /// The process that has this number now.
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, start_time: procfs::stat(pid)?.start_time, boot_id: boot_id() })
+        Some(Self { pid, start_time: facts::stat(pid)?.start_time, boot_id: boot_id() })
     }
 
     /// Whether this very process lives. A zombie does not; a process whose first thread alone has
@@ -32,22 +31,12 @@ impl Identity {
 /// Names this boot of the system and the pid namespace that the caller lives in, so that it changes with
 /// either (a container's restart is a new boot to those inside).
 pub fn boot_id() -> String {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let first = procfs::stat(1).map_or(0, |stat| stat.start_time);
-    format!("{}+{first}", boot.trim())
+    facts::boot_id()
 }
 
 /// The process, its parent, and so on up to the first process; the nearest first.
 pub fn ancestors(pid: u32) -> Vec<u32> {
-    let mut line = Vec::new();
-    let mut next = pid;
-    // A number that is given away while we climb could close a circle.
-    while next != 0 && !line.contains(&next) {
-        let Some(stat) = procfs::stat(next) else { break };
-        line.push(next);
-        next = stat.parent;
-    }
-    line
+    system::ancestors(pid)
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
 //! Starting a program in steps that can be told apart when one fails.
 //!
 //! ```text
-//!  parent                                     child (shares the parent's memory until exec)
-//!  block signals, clone ─────────────────────► own session, dies with the parent
-//!    (suspended, as by vfork)                 descriptors 0, 1, 2 …; the rest closes on exec
+//!  parent                                     child
+//!  block signals, fork ──────────────────────► own session, dies with the parent
+//!    (waits until exec)                        descriptors 0, 1, 2 …; the rest closes on exec
 //!                                             terminal, folder
 //!                                             dispositions, then mask, to their defaults
 //!  restore signals ◄── exec, or _exit after the failed step and its errno are noted
 //! ```
 //!
-//! Nothing is copied for the child, and it runs at once: that is what makes a restart fast. Until exec the
-//! child calls nothing that is not async-signal-safe: whatever it needs was allocated before.
+//! Until exec the child calls nothing that is not async-signal-safe: whatever it needs was allocated before.
 
 use crate::child;
+use crate::system;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -67,21 +67,14 @@ pub struct LaunchError {
 pub fn launch(_path: RestartPath, launch: &Launch<'_>) -> Result<u32, LaunchError> {
     let prepare = |error: io::Error| LaunchError::new("prepare the start".to_owned(), &error);
     let mut plan = Plan::new(launch).map_err(prepare)?;
-    let mut stack = vec![0_u8; CHILD_STACK];
-    let stack_top = stack.as_mut_ptr_range().end;
     // A handler of ours must not run in the child.
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))
         .map_err(|errno| prepare(errno.into()))?;
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: this thread sleeps until the child has its own memory or none, so what the child reads and
-    // writes (the plan, its stack) is alive and used by nobody else. The child runs `carry_out` alone, which
-    // allocates nothing, takes no lock, and ends in exec or _exit.
-    let pid = unsafe { libc::clone(carry_out, stack_top.cast(), flags, (&raw mut plan).cast()) };
-    let cloned = Errno::result(pid).map_err(|errno| LaunchError::new("fork".to_owned(), &errno.into()));
+    let started = system::start(&mut plan);
     // The mask is one that this process had: it is valid.
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    let pid = cloned?.cast_unsigned();
+    let pid = started.map_err(|error| LaunchError::new("fork".to_owned(), &error))?;
     match plan.failure {
         None => Ok(pid),
         Some((step, errno)) => {
@@ -135,28 +128,9 @@ impl From<LaunchError> for io::Error {
     }
 }
 
-/// Makes every descriptor from `first` on close itself on exec.
-fn close_on_exec_from(first: RawFd) {
-    const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
-    // SAFETY: close_range takes three numbers; with this flag it closes nothing.
-    let done = unsafe {
-        libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC)
-    };
-    if done != 0 {
-        // A kernel before 5.11. Whatever is open is far below this number.
-        for descriptor in first..65_536 {
-            // SAFETY: it sets a flag of a descriptor, or fails for one that is not open.
-            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
-    }
-}
-
-/// More than enough for a few system calls, in a debug build too.
-const CHILD_STACK: usize = 32 * 1024;
-
 /// What the child does, in this order.
 #[derive(Clone, Copy)]
-enum Step {
+pub(crate) enum Step {
     Session,
     Descriptors,
     Terminal,
@@ -167,7 +141,7 @@ enum Step {
 const LISTEN_PID: &[u8] = b"LISTEN_PID=";
 
 /// Everything that the child needs, allocated.
-struct Plan {
+pub(crate) struct Plan {
     program: CString,
     /// Owns what `argv_pointers` points to.
     _argv: Vec<CString>,
@@ -183,17 +157,7 @@ struct Plan {
     role: Role,
     parent: libc::pid_t,
     /// What the child could not do, and the error number.
-    failure: Option<(Step, i32)>,
-}
-
-/// What the child does. Only system calls from here on, and no allocation.
-extern "C" fn carry_out(plan: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: it is the plan that `launch` passed, which waits and does not touch it.
-    let plan = unsafe { &mut *plan.cast::<Plan>() };
-    let step = plan.steps();
-    plan.failure = Some((step, Errno::last_raw()));
-    // SAFETY: _exit runs nothing of this process's.
-    unsafe { libc::_exit(127) }
+    pub(crate) failure: Option<(Step, i32)>,
 }
 
 impl Plan {
@@ -231,22 +195,13 @@ impl Plan {
     }
 
     /// Returns the step that failed; `errno` tells why.
-    fn steps(&mut self) -> Step {
+    pub(crate) fn steps(&mut self) -> Step {
         // SAFETY: no arguments.
         if unsafe { libc::setsid() } < 0 {
             return Step::Session;
         }
-        if let Role::Agent { .. } = self.role {
-            // SAFETY: the request takes one number.
-            if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
-                return Step::Session;
-            }
-            // SAFETY: no arguments.
-            if unsafe { libc::getppid() } != self.parent {
-                // The parent died before it could be said that this is to die with it.
-                // SAFETY: _exit runs nothing of this process's.
-                unsafe { libc::_exit(127) }
-            }
+        if matches!(self.role, Role::Agent { .. }) && !system::die_with(self.parent) {
+            return Step::Session;
         }
         for (number, descriptor) in (0..).zip(&self.descriptors) {
             // SAFETY: both are numbers; the copy does not close itself on exec.
@@ -254,7 +209,7 @@ impl Plan {
                 return Step::Descriptors;
             }
         }
-        close_on_exec_from(i32::try_from(self.descriptors.len()).unwrap_or(3));
+        system::close_on_exec_from(i32::try_from(self.descriptors.len()).unwrap_or(3));
         if self.role == (Role::Agent { terminal: true }) {
             // SAFETY: the request takes a number; 0: not from another session that has it.
             if unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
@@ -268,7 +223,8 @@ impl Plan {
             }
         }
         self.fill_in_listen_pid();
-        default_signals();
+        system::default_dispositions();
+        unblock_signals();
         // SAFETY: the text and both lists end with a zero, and what they point to is alive.
         unsafe {
             libc::execve(
@@ -300,24 +256,7 @@ impl Plan {
     }
 }
 
-fn default_signals() {
-    // The C library keeps two signals for itself and refuses to touch them; but they, too, may have been
-    // inherited as ignored. All zeros are the default disposition, whatever the fields' order.
-    const SET_SIZE: usize = 8;
-    let default = [0_u64; 8];
-    for number in 1..=libc::SIGRTMAX() {
-        // SAFETY: the kernel reads no more than the buffer has; the old disposition is not asked for. The
-        // default disposition runs no code of ours.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                number,
-                default.as_ptr(),
-                ptr::null_mut::<libc::c_void>(),
-                SET_SIZE,
-            )
-        };
-    }
+fn unblock_signals() {
     // SAFETY: a zeroed set is one that sigemptyset may fill.
     let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set outlives the call.

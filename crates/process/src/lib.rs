@@ -31,7 +31,9 @@ pub mod signal;
 pub mod terminal;
 pub mod tree;
 
-mod procfs;
+mod facts;
+#[path = "linux/mod.rs"]
+mod system;
 
 pub use child::{Child, Exit, Spawn, own_executable, spawn};
 pub use descriptor::{receive_with_descriptor, send_with_descriptor};

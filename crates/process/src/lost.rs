@@ -3,12 +3,11 @@
 //! Its descendants have gone to init, so no tree leads to them. They are known by their environment: the
 //! one place where processes are looked for by anything but their descent.
 
-use crate::procfs;
+use crate::facts;
 use crate::signal::Signal;
 use crate::tree::{self, Process};
 use mcp_restart_paths::RestartPath;
 use std::collections::HashSet;
-use std::fs;
 
 /// A process that is told to die may have started one more meanwhile.
 const ROUNDS: u32 = 8;
@@ -29,7 +28,7 @@ pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
     let mut ended = HashSet::new();
     for _ in 0..ROUNDS {
         let found: Vec<Process> =
-            procfs::pids().filter(|pid| lost.owns(*pid)).filter_map(Process::of).collect();
+            facts::pids().filter(|pid| lost.owns(*pid)).filter_map(Process::of).collect();
         if found.is_empty() {
             break;
         }
@@ -44,9 +43,8 @@ pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
 
 impl Lost<'_> {
     fn owns(self, pid: u32) -> bool {
-        // The kernel shows no environment of another user's process, nor of a zombie.
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-        pid != std::process::id() && self.is_marked(&environment)
+        pid != std::process::id()
+            && facts::environment(pid).is_some_and(|environment| self.is_marked(&environment))
     }
 
     fn is_marked(self, environment: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! Signals by number and name.
 
+use crate::facts;
 use std::fmt;
 
 /// A signal that the system knows.
@@ -24,7 +25,7 @@ impl Signal {
 
     /// The signal with this number, if there is one.
     pub fn from_number(number: i32) -> Option<Self> {
-        (1..=libc::SIGRTMAX()).contains(&number).then_some(Self(number))
+        (1..=facts::last_signal()).contains(&number).then_some(Self(number))
     }
 
     /// The system's number.
@@ -37,7 +38,7 @@ impl fmt::Display for Signal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match nix::sys::signal::Signal::try_from(self.0) {
             Ok(signal) => f.write_str(signal.as_str()),
-            Err(_) => write!(f, "SIGRTMIN+{}", self.0 - libc::SIGRTMIN()),
+            Err(_) => write!(f, "SIGRTMIN+{}", self.0 - facts::first_unnamed_signal()),
         }
     }
 }

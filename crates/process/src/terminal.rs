@@ -1,11 +1,12 @@
 //! Pseudo-terminals.
 
+use crate::system;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, unlockpt};
 use nix::sys::termios::{InputFlags, SetArg, tcgetattr, tcsetattr};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 /// The two ends of a pseudo-terminal. Both close themselves on exec; the terminal is nobody's controlling
 /// one yet.
@@ -32,11 +33,7 @@ pub fn open(size: Size) -> io::Result<PseudoTerminal> {
     let master = posix_openpt(flags | OFlag::O_NONBLOCK)?;
     grantpt(&master)?;
     unlockpt(&master)?;
-    // SAFETY: the request takes open flags by value; it needs no path, so a missing /dev/pts is no matter.
-    let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags.bits()) };
-    let slave = Errno::result(slave)?;
-    // SAFETY: the call returned a new descriptor that nobody else owns.
-    let slave = unsafe { OwnedFd::from_raw_fd(slave) };
+    let slave = system::open_slave(&master, flags)?;
     let mut settings = tcgetattr(&slave)?;
     settings.input_flags.insert(InputFlags::IUTF8);
     tcsetattr(&slave, SetArg::TCSANOW, &settings)?;

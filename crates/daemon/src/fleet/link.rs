@@ -30,7 +30,7 @@ impl Link {
     pub(super) fn spawn(children: &Children, path: RestartPath, shim: &ShimArgs) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let spawn = shim.spawn(mcp_restart_process::own_executable(), OwnedFd::from(theirs));
+        let spawn = shim.spawn(mcp_restart_process::own_executable()?, OwnedFd::from(theirs));
         // The end of a shim is seen by the end of its connection.
         let (pid, _) = children.spawn(path, spawn)?;
         Ok(Self::over(UnixStream::from_std(ours)?, Some(pid)))

@@ -1,9 +1,37 @@
-//! What /proc tells about processes.
+//! What Linux tells: /proc, and a few numbers.
 
-use std::collections::HashMap;
+use crate::peer::SocketPeer;
+use nix::sys::socket::{getsockopt, sockopt};
 use std::fs::{self, File};
-use std::io::Read as _;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Makes `waitpid` see children that some other thread, or `clone`, has made.
+pub(crate) const WAIT_FOR_ANY: libc::c_int = libc::__WALL;
+
+/// The highest number of a signal.
+pub(crate) fn last_signal() -> i32 {
+    libc::SIGRTMAX()
+}
+
+/// The first of the signals that have no name.
+pub(crate) fn first_unnamed_signal() -> i32 {
+    libc::SIGRTMIN()
+}
+
+/// Names this boot of the system and the pid namespace that the caller lives in.
+pub(crate) fn boot_id() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let first = stat(1).map_or(0, |stat| stat.start_time);
+    format!("{}+{first}", boot.trim())
+}
+
+/// Who is at the other end of a Unix socket.
+pub(crate) fn peer_of_socket(socket: &impl AsFd) -> io::Result<SocketPeer> {
+    let credentials = getsockopt(socket, sockopt::PeerCredentials)?;
+    Ok(SocketPeer { uid: credentials.uid(), pid: credentials.pid().cast_unsigned() })
+}
 
 /// The fields of /proc/PID/stat that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,38 +50,11 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&String::from_utf8_lossy(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?))
 }
 
-/// The children of a process, however many threads of it had them. `None` if the process is gone, or if
-/// the kernel was built without these lists.
-pub(crate) fn children(pid: u32, threads: u32) -> Option<Vec<u32>> {
-    let of_thread = |thread: u32| -> Option<Vec<u32>> {
-        let list = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).ok()?;
-        Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
-    };
-    let of_first = of_thread(pid);
-    if threads == 1 {
-        return of_first;
-    }
-    let others = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let others = others.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
-    let others = others.filter(|&thread| thread != pid).filter_map(of_thread).flatten();
-    // A first thread that has ended has no children: the others have them.
-    Some(of_first.unwrap_or_default().into_iter().chain(others).collect())
-}
-
-/// The children of every process that can be seen, by their parent.
-pub(crate) fn children_by_parent() -> HashMap<u32, Vec<u32>> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for pid in pids() {
-        if let Some(stat) = stat(pid) {
-            children.entry(stat.parent).or_default().push(pid);
-        }
-    }
-    children
-}
-
-/// The program that a process runs, if it may be known.
-pub(crate) fn executable(pid: u32) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/{pid}/exe")).ok()
+/// The base name of the program that a process runs, if it may be known.
+pub(crate) fn program(pid: u32) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let name = path.file_name()?.to_string_lossy();
+    Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
 }
 
 /// The process that traces this one.
@@ -61,6 +62,17 @@ pub(crate) fn tracer(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
     tracer.trim().parse().ok().filter(|&pid| pid != 0)
+}
+
+/// The user whose process it is. Root owns what may not be dumped, too.
+pub(crate) fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid()).ok()
+}
+
+/// The variables of a process, each with a zero at its end. The kernel shows none of another user's process,
+/// nor of a zombie.
+pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/environ")).ok()
 }
 
 /// Files of /proc that fit are read whole by one call.
@@ -112,6 +124,6 @@ mod tests {
     fn a_process_sees_itself() {
         let own = std::process::id();
         assert_eq!(stat(own).unwrap().parent, std::os::unix::process::parent_id());
-        assert!(children_by_parent().get(&std::os::unix::process::parent_id()).unwrap().contains(&own));
+        assert_eq!(owner(own), Some(crate::effective_uid()));
     }
 }
