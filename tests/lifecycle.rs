@@ -133,29 +133,6 @@ fn a_process_that_ends_while_it_settles_makes_the_start_an_error_with_its_last_w
 }
 
 #[test]
-fn exec_failures_are_told_apart() {
-    let stack = Stack::new(&json!([]));
-    let file = |name: &str, content: &str, mode: u32| {
-        use std::os::unix::fs::PermissionsExt;
-        let path = stack.path().join(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    };
-    file("plain", "x", 0o644);
-    file("format", "\u{1}\u{2}\u{3}", 0o755);
-    file("interpreter", "#!/no/such/interpreter\n", 0o755);
-    let entry = |name: &str| json!({ "name": name, "command": format!("./{name}"), "settleMs": 0 });
-    let names = ["plain", "format", "interpreter", "missing"];
-    stack.write_config(&json!(names.map(entry)));
-    stack.ctl(&["up"]).ok();
-    let mut messages: Vec<String> =
-        names.iter().map(|name| stack.ctl(&["start", name]).failed(1, name).stderr).collect();
-    messages.sort();
-    messages.dedup();
-    assert_eq!(messages.len(), names.len(), "{messages:#?}");
-}
-
-#[test]
 fn start_of_what_runs_and_stop_of_what_does_not_say_so_and_succeed() {
     let stack = Stack::up(&json!([sleeper("a")]));
     assert!(stack.ctl(&["stop", "a"]).ok().stdout.contains("not running"));

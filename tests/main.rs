@@ -13,6 +13,7 @@ mod support;
 mod command_line;
 mod daemon;
 mod demo;
+mod exec_failures;
 mod inheritance;
 mod lifecycle;
 mod logs;

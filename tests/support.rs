@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
@@ -22,6 +24,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct Stack {
     /// Holds config and state dir; the agents' working directory.
     pub(crate) dir: tempfile::TempDir,
+    /// Whose programs they are, if not those of whoever runs the tests.
+    user: Option<u32>,
 }
 
 /// What a run of `mcp-restartctl` gave.
@@ -35,7 +39,7 @@ pub(crate) struct Run {
 impl Stack {
     /// A folder with this config; nothing runs yet.
     pub(crate) fn new(agents: &Value) -> Self {
-        let stack = Self { dir: tempfile::tempdir().unwrap() };
+        let stack = Self { dir: tempfile::tempdir().unwrap(), user: None };
         stack.write_config(agents);
         stack
     }
@@ -45,6 +49,19 @@ impl Stack {
         let stack = Self::new(agents);
         stack.ctl(&["up"]).ok();
         stack
+    }
+
+    /// The same with everything run by a user who is not root, and to whom much is refused; none if that cannot
+    /// be.
+    pub(crate) fn up_unprivileged(agents: &Value) -> Option<Self> {
+        const NOBODY: u32 = 65_534;
+        let user = rustix::process::geteuid().is_root().then_some(NOBODY);
+        let stack = Self { dir: tempfile::tempdir().unwrap(), user };
+        stack.write_config(agents);
+        chown(stack.path(), user, user).ok()?;
+        let run = stack.command(env!("CARGO_BIN_EXE_mcp-restartctl")).arg("up").output();
+        // The programs may lie in a folder that others may not enter.
+        run.is_ok_and(|run| run.status.success()).then_some(stack)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -62,11 +79,12 @@ impl Stack {
     pub(crate) fn write_config(&self, agents: &Value) {
         let text = format!("{:#}", json!({ "port": 0, "agents": agents }));
         fs::write(self.config(), text).unwrap();
+        chown(self.config(), self.user, self.user).unwrap();
     }
 
     /// A program of ours, in this stack and in an environment that holds nothing of the machine's.
     pub(crate) fn command(&self, program: &str) -> Command {
-        let mut command = bare_command(program);
+        let mut command = self.as_user(program);
         command
             .current_dir(self.path())
             .env("HOME", self.path())
@@ -74,6 +92,15 @@ impl Stack {
             .arg(self.config())
             .arg("--state-dir")
             .arg(self.state_dir());
+        command
+    }
+
+    /// Some other program, run by the same user.
+    pub(crate) fn as_user(&self, program: &str) -> Command {
+        let mut command = bare_command(program);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 
@@ -259,6 +286,12 @@ pub(crate) fn bare_command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").stdin(Stdio::null());
     command
+}
+
+/// Says that something could not be tested here, past whatever captures the output of tests that succeed.
+pub(crate) fn skip(why: &str) {
+    let test = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", test.name().unwrap_or_default());
 }
 
 /// An entry that runs this `sh` script.

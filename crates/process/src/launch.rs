@@ -12,6 +12,7 @@
 //! Until exec the child calls nothing that is not async-signal-safe: whatever it needs was allocated before.
 
 use crate::child;
+use crate::preflight::{self, Unusable};
 use crate::system;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
@@ -19,8 +20,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -86,13 +86,13 @@ pub fn launch(_path: RestartPath, launch: &Launch<'_>) -> Result<u32, LaunchErro
 
 impl Step {
     fn explain(self, launch: &Launch<'_>, errno: i32) -> LaunchError {
-        let (program, cwd) = (launch.program, launch.cwd.unwrap_or(Path::new("")));
+        let cwd = launch.cwd.unwrap_or(Path::new(""));
         let step = match self {
             Self::Session => "start a session".to_owned(),
             Self::Descriptors => "set up the descriptors".to_owned(),
             Self::Terminal => "take the terminal".to_owned(),
             Self::Folder => format!("enter the folder {}", cwd.display()),
-            Self::Execute => format!("execute {}{}", program.display(), exec_detail(program, errno)),
+            Self::Execute => format!("execute {}{}", launch.program.display(), exec_detail(launch)),
         };
         LaunchError { step, errno }
     }
@@ -266,25 +266,13 @@ fn unblock_signals() {
 }
 
 /// What `execve` leaves unsaid: that it is the interpreter that is missing, or that it is a folder.
-fn exec_detail(program: &Path, errno: i32) -> String {
-    if errno == libc::EACCES && program.is_dir() {
-        return ", which is a folder".to_owned();
+fn exec_detail(launch: &Launch<'_>) -> String {
+    let search =
+        launch.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    match preflight::check_program(launch.program, search.unwrap_or_default()) {
+        Ok(()) | Err(Unusable::Missing | Unusable::NotExecutable | Unusable::Unreadable(_)) => String::new(),
+        Err(why) => format!(", which {why}"),
     }
-    if errno == libc::ENOENT && program.exists() {
-        return match interpreter(program) {
-            Some(interpreter) => format!(", whose interpreter {interpreter} does not exist"),
-            None => ", whose loader does not exist".to_owned(),
-        };
-    }
-    String::new()
-}
-
-fn interpreter(program: &Path) -> Option<String> {
-    // The kernel reads no more of a first line.
-    let mut head = Vec::new();
-    File::open(program).ok()?.take(256).read_to_end(&mut head).ok()?;
-    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
-    Some(String::from_utf8_lossy(line).split_whitespace().next()?.to_owned())
 }
 
 fn duplicate_beyond(descriptor: BorrowedFd<'_>, beyond: RawFd) -> io::Result<OwnedFd> {

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`child`] | starts the daemon's own children: shims and the bridge |
+//! | [`preflight`] | tells what a launch would fail of, before anything is touched |
 //! | [`launch`] | starts an agent: fork, a clean slate, exec, errors told apart |
 //! | [`tree`] | finds and signals what is below a process |
 //! | [`identity`] | tells a process from a later one with the same number |
@@ -26,6 +27,7 @@ pub mod lock;
 pub mod lost;
 pub mod peer;
 pub mod poll;
+pub mod preflight;
 pub mod session;
 pub mod signal;
 pub mod terminal;

@@ -139,13 +139,6 @@ pub enum Event<L> {
 /// What the machine wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect<L> {
-    /// Get a shim ready: a launch of this generation follows unless the restart is superseded.
-    Prepare {
-        /// The number the launch will have.
-        generation: u64,
-        /// The way by which this came about.
-        path: RestartPath,
-    },
     /// Start a process.
     Launch {
         /// Its number.

@@ -128,9 +128,14 @@ impl<L> Machine<L> {
         self.closing
     }
 
-    /// Whether a launch follows the stop under way.
+    /// Whether the end of the process is followed by a launch.
     pub fn will_launch(&self) -> bool {
-        matches!(self.state, State::Stopping { then: AfterStop::Start { .. }, .. })
+        let then = match &self.state {
+            State::Idle(_) | State::Starting { .. } | State::Running { leaving: None, .. } => return false,
+            State::Running { leaving: Some(leaving), .. } => &leaving.then,
+            State::Stopping { then, .. } => then,
+        };
+        matches!(then, AfterStop::Start { .. })
     }
 
     /// Whether a stop has given up on what is left of the tree.
@@ -278,11 +283,7 @@ impl<L> Machine<L> {
                     let generation = process.generation;
                     effects.push(stop.of(generation));
                 }
-                let fresh = matches!(then, AfterStop::Stay);
                 then.join(plan, waiters);
-                if fresh {
-                    effects.push(Effect::Prepare { generation, path: stop.path });
-                }
             }
             State::Running { .. } => {}
         }
@@ -509,9 +510,6 @@ impl<L> Machine<L> {
         }
         let generation = process.generation;
         effects.push(stop.of(generation));
-        if matches!(then, AfterStop::Start { .. }) {
-            effects.push(Effect::Prepare { generation: self.generation.saturating_add(1), path: stop.path });
-        }
         self.state =
             State::Stopping { process, deadline: Some(now + stop.grace + KILL_LIMIT), tickets, then };
     }

@@ -1,9 +1,11 @@
 //! The task of one agent: feeds its machine with what happens and carries out what it decides.
 //!
 //! ```text
-//!            Prepare              Launch             Exited             Saved
-//!  (none) ───────────► prepared ─────────► link ───────────► retiring ─────────► acknowledged, gone
+//!          a restart comes          Launch             Exited             Saved
+//!  (none) ─────────────────► prepared ─────────► link ───────────► retiring ─────────► acknowledged, gone
 //! ```
+//!
+//! The next shim is started before the present process is touched: if the system refuses it, so is the restart.
 //!
 //! Up to three shims are known at a time: the one that waits for its launch, the one that holds the
 //! process, and the one whose process ended but whose exit is not stored yet.
@@ -157,6 +159,9 @@ impl Running {
     }
 
     async fn step(&mut self, event: Event<Launch>) {
+        if let Err(refused) = self.prepare(&event) {
+            return self.tell(false, vec![refused]);
+        }
         let ended = matches!(event, Event::Exited { .. });
         if ended {
             self.retiring = self.task.link.take();
@@ -181,20 +186,30 @@ impl Running {
         self.tell(ended, answers);
     }
 
+    /// Starts the shim for the launch that is to take the place of a process.
+    fn prepare(&mut self, event: &Event<Launch>) -> Result<(), (Ticket, Outcome)> {
+        let machine = &self.task.machine;
+        let (Event::Restart(ask) | Event::Start(ask)) = event else { return Ok(()) };
+        let replaces = matches!(event, Event::Restart(_)) || machine.state() == AgentState::Stopping;
+        if !replaces || machine.process().is_none() || machine.is_closing() || self.prepared.is_some() {
+            return Ok(());
+        }
+        match self.spawn_shim(ask.plan.launch.path) {
+            Ok(link) => self.prepared = Some(link),
+            Err(error) => return Err((ask.ticket, Outcome::SpawnFailed(cannot_start_shim(&error)))),
+        }
+        Ok(())
+    }
+
     /// Carries out what the machine wants done; what went wrong with it is an event of its own.
     async fn carry_out(&mut self, effect: Effect<Launch>) -> Option<Event<Launch>> {
         match effect {
-            Effect::Prepare { path, .. } => {
-                // If that fails, the launch will say why.
-                self.prepared = self.spawn_shim(path).ok();
-                None
-            }
             Effect::Launch { generation, launch } => {
                 let started = self.launch(generation, launch).await;
                 started.err().map(|error| Event::SpawnFailed {
                     generation,
                     at: Timestamp::now(),
-                    why: format!("its shim cannot be started: {error}"),
+                    why: cannot_start_shim(&error),
                 })
             }
             Effect::StopTree { path, signal, grace, .. } => {
@@ -302,6 +317,10 @@ pub(super) async fn until(deadline: Option<Instant>) {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,
     }
+}
+
+fn cannot_start_shim(error: &io::Error) -> String {
+    format!("its shim cannot be started: {}", error.raw_os_error().map_or_else(|| error.to_string(), reason))
 }
 
 /// The system's words for an error number, without the number.

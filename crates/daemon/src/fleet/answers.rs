@@ -69,7 +69,11 @@ fn failure(outcome: Outcome, agent: &AgentView, entry: Option<&Agent>) -> Failur
         }
         Outcome::NotRunning => Failure::new(ErrorCode::NotRunning, format!("{name} is not running")),
         Outcome::SpawnFailed(why) => {
-            Failure::new(ErrorCode::SpawnFailed, format!("{name} cannot be started: {why}"))
+            let failure = Failure::new(ErrorCode::SpawnFailed, format!("{name} cannot be started: {why}"));
+            match agent.pid {
+                Some(pid) => failure.hint(format!("its process {pid} was not touched")),
+                None => failure,
+            }
         }
         Outcome::ExitedEarly(exit) => exited_early(&exit, agent, entry),
         Outcome::StopIncomplete(left) => {

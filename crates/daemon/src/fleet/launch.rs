@@ -2,15 +2,15 @@
 
 use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
 use mcp_restart_config::{Agent, Inject, KeepChildren};
+use mcp_restart_process::file::open_log;
+use mcp_restart_process::preflight::{self, Unusable};
 use mcp_restart_protocol::answer::{ErrorCode, Failure};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -188,122 +188,73 @@ fn is_inherited(name: &OsStr) -> bool {
 
 /// The program's absolute path, by the agent's own PATH.
 fn resolve(agent: &Agent, environment: &[(OsString, OsString)]) -> Result<PathBuf, Failure> {
+    let search = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     if agent.command.contains('/') {
         let program = PathBuf::from(&agent.command);
-        return match executable(&program) {
+        return match preflight::check_program(&program, search.unwrap_or_default()) {
             Ok(()) => Ok(program),
             Err(why) => Err(cannot_run(agent, &format!("{} {why}", program.display()))),
         };
     }
-    let search = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-    let search = search.unwrap_or_default();
-    let mut why = None;
-    for folder in std::env::split_paths(&search).filter(|folder| folder.is_absolute()) {
-        let program = folder.join(&agent.command);
-        match executable(&program) {
-            Ok(()) => return Ok(program),
-            Err(Unusable::Missing) => {}
-            Err(other) => why = why.or_else(|| Some(format!("{} {other}", program.display()))),
-        }
-    }
-    let why = why.unwrap_or_else(|| format!("{} was not found", agent.command));
-    Err(cannot_run(agent, &why).hint(format!("searched its PATH: {}", search.to_string_lossy())))
+    preflight::find_program(agent.command.as_ref(), search.unwrap_or_default()).map_err(|(program, why)| {
+        let why = match why {
+            Unusable::Missing => format!("{} was not found", agent.command),
+            why => format!("{} {why}", program.display()),
+        };
+        cannot_run(agent, &why).hint(match search {
+            Some(search) => format!("searched its PATH: {}", search.to_string_lossy()),
+            None => "it has no PATH; give it one in its `env`, or name the program by its path".to_owned(),
+        })
+    })
 }
 
-#[derive(Debug)]
-enum Unusable {
-    Missing,
-    Folder,
-    NotExecutable,
-    NoInterpreter(String),
-    Other(io::Error),
-}
-
-fn executable(program: &Path) -> Result<(), Unusable> {
-    match std::fs::metadata(program) {
-        Ok(metadata) if metadata.is_dir() => Err(Unusable::Folder),
-        Ok(metadata) if metadata.permissions().mode() & 0o111 == 0 => Err(Unusable::NotExecutable),
-        Ok(metadata) if !metadata.is_file() => Err(Unusable::NotExecutable),
-        Ok(_) => check_interpreter(program),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Err(Unusable::Missing)
-        }
-        Err(error) => Err(Unusable::Other(error)),
-    }
-}
-
-/// A script whose interpreter is missing would be found out only when the old process is gone.
-fn check_interpreter(program: &Path) -> Result<(), Unusable> {
-    // The kernel reads no more of a first line. A program that may be run but not read is left to it.
-    let mut head = Vec::new();
-    let read = File::open(program).and_then(|file| file.take(256).read_to_end(&mut head));
-    let Some(line) = read.ok().and_then(|_| head.strip_prefix(b"#!")) else { return Ok(()) };
-    let line = String::from_utf8_lossy(line.split(|byte| *byte == b'\n').next().unwrap_or_default());
-    match line.split_whitespace().next() {
-        Some(interpreter) if Path::new(interpreter).is_absolute() && !Path::new(interpreter).exists() => {
-            Err(Unusable::NoInterpreter(interpreter.to_owned()))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl std::fmt::Display for Unusable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Missing => f.write_str("does not exist"),
-            Self::Folder => f.write_str("is a folder"),
-            Self::NotExecutable => f.write_str("is not executable"),
-            Self::NoInterpreter(name) => write!(f, "needs the interpreter {name}, which does not exist"),
-            Self::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-/// The kernel's limit for a single argument or variable, and the frame's for all of them.
+/// The kernel's limits for a single argument or variable and for all of them, and the frame's.
 fn check_sizes(agent: &Agent, argv: &[Vec<u8>], environment: &[(OsString, OsString)]) -> Result<(), Failure> {
     const STRING_MAX: usize = 128 * 1024 - 1;
-    const ALL_MAX: usize = FRAME_MAX - 64 * 1024;
+    const FRAME: usize = FRAME_MAX - 64 * 1024;
+    /// For each of them: a zero at its end, and its place in the list.
+    const EACH: usize = 1 + size_of::<usize>();
+    /// For what is added later: the generation, the path of the program, an interpreter.
+    const RESERVE: usize = 16 * 1024;
     let variables = environment.iter().map(|(name, value)| name.len() + 1 + value.len());
     let sizes: Vec<usize> = argv.iter().map(Vec::len).chain(variables).collect();
+    let all = sizes.iter().map(|size| size + EACH).sum::<usize>();
+    let all_max = FRAME.min(preflight::arguments_max() - RESERVE);
     match sizes.iter().max() {
         Some(longest) if *longest > STRING_MAX => Err(cannot_run(
             agent,
             &format!("an argument or variable has {longest} bytes, at most {STRING_MAX} can be passed"),
         )),
-        _ if sizes.iter().sum::<usize>() > ALL_MAX => {
-            Err(cannot_run(agent, &format!("its arguments and variables have more than {ALL_MAX} bytes")))
-        }
+        _ if all > all_max => Err(cannot_run(
+            agent,
+            &format!("its arguments and variables have {all} bytes, at most {all_max} can be passed"),
+        )),
         _ => Ok(()),
     }
 }
 
 fn check_cwd(agent: &Agent) -> Result<(), Failure> {
-    let why = match std::fs::metadata(&agent.cwd) {
-        Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => "is not a folder".to_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "does not exist".to_owned(),
-        Err(error) => format!("cannot be used: {error}"),
+    let why = match preflight::check_folder(&agent.cwd) {
+        Ok(()) => return Ok(()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => "does not exist".to_owned(),
+            io::ErrorKind::NotADirectory => "is not a folder".to_owned(),
+            _ => format!("cannot be entered: {error}"),
+        },
     };
     Err(cannot_run(agent, &format!("its cwd {} {why}", agent.cwd.display())))
 }
 
+/// Opens it as the shim will.
 fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
     match std::fs::symlink_metadata(log_file) {
         Ok(metadata) if metadata.is_symlink() => {
             Err(cannot_run(agent, &format!("its log {} is a symbolic link", log_file.display())))
         }
-        // Opening a pipe for writing waits for its reader.
         Ok(metadata) if metadata.is_dir() => {
             Err(cannot_run(agent, &format!("its log {} is a folder", log_file.display())))
         }
-        Ok(metadata) if !metadata.is_file() => Ok(()),
-        _ => std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(log_file)
-            .map(drop)
-            .map_err(|error| unusable(agent, log_file, &error)),
+        _ => open_log(log_file).map(drop).map_err(|error| unusable(agent, log_file, &error)),
     }
 }
 
@@ -333,6 +284,7 @@ fn unusable(agent: &Agent, path: &Path, error: &io::Error) -> Failure {
 mod tests {
     use super::*;
     use mcp_restart_config::{Environment, from_text};
+    use std::os::unix::fs::PermissionsExt;
 
     struct Place {
         dir: tempfile::TempDir,
@@ -412,13 +364,19 @@ mod tests {
         std::fs::write(place.dir.path().join("plain"), "x").unwrap();
         let script = place.dir.path().join("script");
         std::fs::write(&script, "#!/no/interpreter -x\n").unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let format = place.dir.path().join("format");
+        std::fs::write(&format, "\u{1}\u{2}\u{3}").unwrap();
+        for program in [script, format] {
+            std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
         let table = [
             (r#"{"name":"a","command":"no-such-program"}"#, "no-such-program was not found"),
             (r#"{"name":"a","command":"./no-such"}"#, "does not exist"),
             (r#"{"name":"a","command":"./plain"}"#, "is not executable"),
             (r#"{"name":"a","command":"/usr"}"#, "is a folder"),
-            (r#"{"name":"a","command":"./script"}"#, "/no/interpreter, which does not exist"),
+            (r#"{"name":"a","command":"./script"}"#, "needs /no/interpreter, which does not exist"),
+            (r#"{"name":"a","command":"./format"}"#, "is neither a program nor a script that begins with #!"),
+            (r#"{"name":"a","command":"sh","logFile":"nowhere/log"}"#, "cannot be written"),
             (r#"{"name":"a","command":"sh","logFile":"/usr"}"#, "is a folder"),
             (r#"{"name":"a","command":"sh","cwd":"nowhere"}"#, "does not exist"),
             (r#"{"name":"a","command":"sh","cwd":"plain"}"#, "is not a folder"),

@@ -4,6 +4,7 @@ use super::adopt;
 use super::agent::{Order, Report, until};
 use super::answers;
 use super::config_watch::ConfigWatch;
+use super::handoff;
 use super::members::{Member, Members};
 use super::repetition::{self, ReplayKey};
 use super::requests::stop_plan;
@@ -322,7 +323,11 @@ impl FleetTask {
             Pending::Agent { entry, reply, .. } => {
                 let _ = reply.send(answers::agent_answer(ticket, outcome, view, entry.as_deref()));
             }
-            Pending::Restart { entry, config_diff, replay, reply, repeated, .. } => {
+            Pending::Restart { name, entry, config_diff, replay, reply, repeated } => {
+                if matches!(outcome, Outcome::SpawnFailed(_)) && view.pid.is_some() {
+                    // It was refused before anything was touched, so nobody is handed its note.
+                    handoff::discard_next(&self.state_dir, &name);
+                }
                 let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff);
                 if let (Some(key), Ok(answer)) = (replay, &answer) {
                     key.remember(&mut self.store, answer, Timestamp::now());

@@ -1,10 +1,12 @@
 //! What only Linux has: subreapers, death signals, process and signal descriptors, memory shared until exec.
 
+mod format;
 mod launch;
 mod signals;
 pub(crate) mod tcp;
 mod tree;
 
+pub(crate) use format::loader;
 pub(crate) use launch::{close_on_exec_from, default_dispositions, die_with, start};
 pub(crate) use signals::SignalSource;
 pub(crate) use tree::{ProcessHandle, ancestors, below};

@@ -79,12 +79,17 @@ fn reasons_why_an_agent_cannot_be_started_are_told_apart() {
     let attempts = [
         ("/no/such/program", "/", "execute /no/such/program".to_owned(), Errno::ENOENT),
         (&locked, "/", format!("execute {locked}"), Errno::EACCES),
-        (&bare, "/", format!("execute {bare}"), Errno::ENOEXEC),
+        (
+            &bare,
+            "/",
+            format!("execute {bare}, which is neither a program nor a script that begins with #!"),
+            Errno::ENOEXEC,
+        ),
         (&folder, "/", format!("execute {folder}, which is a folder"), Errno::EACCES),
         (
             &orphan,
             "/",
-            format!("execute {orphan}, whose interpreter /no/such/interpreter does not exist"),
+            format!("execute {orphan}, which needs /no/such/interpreter, which does not exist"),
             Errno::ENOENT,
         ),
         ("/bin/sh", "/no/such/folder", "enter the folder /no/such/folder".to_owned(), Errno::ENOENT),
