@@ -21,3 +21,4 @@ mod mcp;
 mod self_restart;
 mod terminal;
 mod tidy;
+mod trees;

@@ -160,6 +160,13 @@ impl Agent {
         matches!(self.phase, Phase::Ended)
     }
 
+    /// What the log is told when nothing of the tree is left: who of it had to be ended, and who was not.
+    pub(crate) fn note_sweep(&mut self) {
+        for line in self.sweep.tell(self.by_itself) {
+            self.output.note(&line);
+        }
+    }
+
     /// Writes the exit down, for a daemon that comes when this shim is gone.
     pub(crate) fn write_facts(&self, files: &RunFiles) -> io::Result<()> {
         self.facts.write(&files.facts)

@@ -493,6 +493,7 @@ impl Shim {
                 connection.show(bytes);
             }
         });
+        served.agent.note_sweep();
         for viewer in connections.iter_mut().filter(|connection| connection.viewed_size().is_some()) {
             viewer.detach("the agent has ended");
         }

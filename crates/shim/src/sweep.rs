@@ -4,7 +4,7 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::tree::{Delivery, Process, Tree, signal, signal_group};
 use mcp_restart_process::{LockFile, Signal};
 use mcp_restart_protocol::shim::{KeepChildren, Leftover};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 /// Who forks while it is being killed is chased so often before the others get a turn.
@@ -22,12 +22,14 @@ pub(crate) struct Sweep {
     /// Who got the graceful signal, and the command that it ran then: a shell's child that is asked
     /// between its fork and its exec forgets it.
     asked: HashMap<Key, String>,
-    /// Who got SIGKILL.
-    killed: HashSet<Key>,
+    /// Who got SIGKILL, and the command.
+    killed: HashMap<Key, String>,
     /// Whom this user may not signal.
     foreign: HashSet<Key>,
     /// Whether anybody is spared.
     spares: bool,
+    /// Who was to be kept when this last looked.
+    kept: Vec<Process>,
 }
 
 /// A process: its id and its start time.
@@ -40,9 +42,10 @@ impl Sweep {
             leader,
             keep: None,
             asked: HashMap::new(),
-            killed: HashSet::new(),
+            killed: HashMap::new(),
             foreign: HashSet::new(),
             spares: false,
+            kept: Vec::new(),
         }
     }
 
@@ -96,8 +99,8 @@ impl Sweep {
             let tree = self.walk();
             let mut news = false;
             for member in &tree.members {
-                if !self.killed.contains(&key(member)) && self.send(path, member, Signal::KILL) {
-                    self.killed.insert(key(member));
+                if !self.killed.contains_key(&key(member)) && self.send(path, member, Signal::KILL) {
+                    self.killed.insert(key(member), member.command.clone());
                     news = true;
                 }
             }
@@ -145,14 +148,28 @@ impl Sweep {
 
     /// How many descendants had to be killed; of an agent that ended by itself, how many were left.
     pub(crate) fn leftovers(&self, by_itself: bool) -> u32 {
-        let asked = by_itself.then(|| self.asked.keys());
-        let descendants: HashSet<&Key> = self
-            .killed
-            .iter()
-            .chain(asked.into_iter().flatten())
-            .filter(|(pid, _)| *pid != self.leader)
-            .collect();
-        u32::try_from(descendants.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.ended(by_itself).len()).unwrap_or(u32::MAX)
+    }
+
+    /// Names those, and whoever was left alone, in lines for the log.
+    pub(crate) fn tell(&self, by_itself: bool) -> Vec<String> {
+        let ended = self.ended(by_itself);
+        let kept = self.kept.iter().map(|process| (process.pid, process.command.as_str())).collect();
+        let what = if by_itself { "ended what it had left behind" } else { "killed after the grace period" };
+        [(what, ended), ("left alone, as keepChildren says", kept)]
+            .into_iter()
+            .filter(|(_, processes)| !processes.is_empty())
+            .map(|(what, processes)| format!("{what}: {}", list(&processes)))
+            .collect()
+    }
+
+    fn ended(&self, by_itself: bool) -> BTreeMap<u32, &str> {
+        let asked = by_itself.then_some(&self.asked);
+        let ended = self.killed.iter().chain(asked.into_iter().flatten());
+        ended
+            .filter(|((pid, _), _)| *pid != self.leader)
+            .map(|((pid, _), command)| (*pid, command.as_str()))
+            .collect()
     }
 
     /// Remembers who of the agent's group got the signal, and who could not.
@@ -185,6 +202,7 @@ impl Sweep {
             Some(process.pid) == daemon || keep.is_some_and(|keep| keeps(keep, process))
         });
         self.spares |= !tree.spared.is_empty();
+        self.kept = tree.spared.iter().filter(|process| Some(process.pid) != daemon).cloned().collect();
         tree
     }
 
@@ -194,6 +212,16 @@ impl Sweep {
         let in_group = |process: &Process| process.group == self.leader;
         tree.members.iter().any(in_group) && !tree.spared.iter().any(in_group)
     }
+}
+
+/// Processes by number and command, the first of them if there are many.
+fn list(processes: &BTreeMap<u32, &str>) -> String {
+    const MOST: usize = 20;
+    // A process names itself as it likes.
+    let named =
+        processes.iter().take(MOST).map(|(pid, command)| format!("{pid} ({})", command.escape_debug()));
+    let more = processes.len().checked_sub(MOST).filter(|more| *more > 0);
+    named.chain(more.map(|more| format!("{more} more"))).collect::<Vec<_>>().join(", ")
 }
 
 fn keeps(keep: &KeepChildren, process: &Process) -> bool {

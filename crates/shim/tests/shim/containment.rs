@@ -17,6 +17,7 @@ fn a_group_member_that_ignores_the_signal_is_killed() {
     let mut running = house.start_ready(script);
     let exit = running.stop(Duration::from_millis(200));
     assert_eq!((exit.code, exit.forced, exit.leftovers), (Some(0), true, 1));
+    assert!(running.lines.note("killed after the grace period: ").contains(" (sleep) ---"));
     assert_eq!(house.marked(), []);
 }
 
@@ -87,6 +88,7 @@ fn what_an_agent_leaves_behind_is_swept() {
     assert_eq!((exit.code, exit.by_itself), (Some(3), true));
     assert_eq!((exit.forced, exit.leftovers), (true, 1));
     assert_eq!(house.marked(), []);
+    assert!(running.lines.note("ended what it had left behind: ").contains(" (sleep) ---"));
 }
 
 #[test]
@@ -104,9 +106,12 @@ fn programs_that_may_stay_stay_with_what_is_below_them_and_the_rest_goes() {
     std::fs::write(&go, "\n").unwrap();
     let exit = running.daemon.expect_exited();
     assert_eq!((exit.code, exit.forced, exit.leftovers), (Some(0), false, 1));
+    running.lines.note("ended what it had left behind: ");
+    let note = running.lines.note("left alone, as keepChildren says: ");
     running.acknowledge();
     let kept = house.marked();
     assert_eq!(kept.len(), 2);
+    assert!(kept.iter().any(|process| note.contains(&format!(": {} (keeper)", process.pid))), "{note}");
     assert!(kept.iter().any(|process| process.command == "keeper"));
     end(&kept);
 }

@@ -282,6 +282,17 @@ impl Lines {
         }
     }
 
+    /// The next line of the shim that contains this; others are passed over.
+    pub(crate) fn note(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).unwrap();
+            if line.starts_with("--- mcp-restart: ") && line.contains(text) {
+                return line;
+            }
+        }
+    }
+
     pub(crate) fn expect(&mut self, line: &str) {
         assert_eq!(self.next(), line);
     }
