@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) struct Children {
     // Unbounded, since starting a process must not wait: one message per process and per signal to one.
     messages: mpsc::UnboundedSender<Message>,
+    descriptors: u64,
 }
 
 #[derive(Debug)]
@@ -27,12 +28,12 @@ enum Message {
 }
 
 impl Children {
-    /// Starts the task. It ends with the last handle.
-    pub(crate) fn start() -> io::Result<Self> {
+    /// Starts the task. It ends with the last handle. Shims and agents may have so many `descriptors`.
+    pub(crate) fn start(descriptors: u64) -> io::Result<Self> {
         let ended = signal(SignalKind::child())?;
         let (messages, inbox) = mpsc::unbounded_channel();
         tokio::spawn(reap(inbox, ended));
-        Ok(Self { messages })
+        Ok(Self { messages, descriptors })
     }
 
     /// Starts a program and gives its process id and, once it has ended, how. The receiver fails only when
@@ -47,6 +48,11 @@ impl Children {
         let (ended, exit) = oneshot::channel();
         let _ = self.messages.send(Message::Started(child, ended));
         Ok((pid, exit))
+    }
+
+    /// How many descriptors shims and agents may have.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.descriptors
     }
 
     /// Signals a child, unless it has ended.
@@ -116,7 +122,7 @@ mod tests {
     #[test]
     fn each_child_gets_its_own_exit_status() {
         run(async {
-            let children = Children::start().unwrap();
+            let children = Children::start(1024).unwrap();
             let exits: Vec<_> = (0..20)
                 .map(|code| {
                     children.spawn(RestartPath::BridgeChild, shell(&format!("exit {code}"))).unwrap().1
@@ -131,7 +137,7 @@ mod tests {
     #[test]
     fn a_child_that_is_signalled_says_so() {
         run(async {
-            let children = Children::start().unwrap();
+            let children = Children::start(1024).unwrap();
             let (pid, exit) = children.spawn(RestartPath::BridgeChild, shell("exec sleep 60")).unwrap();
             children.signal(RestartPath::BridgeChild, pid, Signal::TERMINATE);
             assert_eq!(exit.await, Ok(Exit::Signal(Signal::TERMINATE)));

@@ -12,12 +12,13 @@ use crate::children::Children;
 use crate::fleet::{self, Fleet, FleetSetup};
 use crate::logging;
 use crate::program::Program;
-use crate::server::{self, Context, Identification};
+use crate::server::{self, Context, Identification, Room};
 use crate::start_error::StartError;
 use crate::state_dir::StateDir;
 use mcp_restart_config::{Config, Environment, lookup};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::session::forget_inherited;
+use mcp_restart_process::{DescriptorLimit, raise_descriptor_limit};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Runs the daemon until a signal or a client ends it.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
     forget_inherited()?;
+    let descriptors = raise_descriptor_limit()?;
     let started = Instant::now();
     let environment = Environment::from_process().outside_agent();
     let config_file = lookup::config_file(arguments.config.as_deref(), &environment);
@@ -44,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
     let state_dir = StateDir::open(&path)?;
     let log_file = logging::log_file(&path);
     logging::start(&log_file, arguments.log_format).map_err(|error| StartError::Log(log_file, error))?;
-    let daemon = Daemon { arguments, environment, config, address, state_dir, started };
+    let daemon = Daemon { arguments, environment, config, address, state_dir, descriptors, started };
     // The lock is given up before the runtime closes the connections: whoever waits for their end
     // may start the next daemon.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -58,6 +60,7 @@ struct Daemon<'a> {
     /// Of the endpoint.
     address: SocketAddr,
     state_dir: StateDir,
+    descriptors: DescriptorLimit,
     started: Instant,
 }
 
@@ -69,7 +72,7 @@ impl Daemon<'_> {
         let (listener, socket) = self.state_dir.listen()?;
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
-        let children = Children::start()?;
+        let children = Children::start(self.descriptors.inherited)?;
         for warning in mcp_restart_config::warnings(&self.config) {
             tracing::warn!("{warning}");
         }
@@ -94,7 +97,8 @@ impl Daemon<'_> {
             shutdown,
             under_way: TaskTracker::new(),
         });
-        tokio::spawn(server::serve(listener, Arc::clone(&context)));
+        let room = Room::within(self.descriptors.own);
+        tokio::spawn(server::serve(listener, room, Arc::clone(&context)));
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),

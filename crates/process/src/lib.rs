@@ -10,6 +10,7 @@
 //! | [`session`] | what a shim does to itself: session, subreaper, signals, reaping |
 //! | [`lock`], [`file`] | locks with a holder, atomic replacement, logs that never block |
 //! | [`descriptor`], [`poll`], [`terminal`] | passing descriptors, waiting for them, pseudo-terminals |
+//! | [`limit`] | how many descriptors there may be |
 //! | [`peer`] | who is at the other end of a connection |
 //!
 //! What starts or signals a process takes a [`RestartPath`](mcp_restart_paths::RestartPath): a way that
@@ -23,6 +24,7 @@ pub mod descriptor;
 pub mod file;
 pub mod identity;
 pub mod launch;
+pub mod limit;
 pub mod lock;
 pub mod lost;
 pub mod peer;
@@ -41,6 +43,7 @@ pub use child::{Child, Exit, Spawn, own_executable, spawn};
 pub use descriptor::{receive_with_descriptor, send_with_descriptor};
 pub use file::write_atomically;
 pub use identity::{Identity, ancestors, boot_id};
+pub use limit::{DescriptorLimit, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
 pub use lost::{Lost, end_lost};
 pub use peer::{TcpPeer, effective_uid, has_hung_up, owner_of_inode, peer_of_socket, tcp_peer};

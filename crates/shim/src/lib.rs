@@ -44,20 +44,26 @@ pub struct ShimArgs {
     pub run_dir: PathBuf,
     /// Which of the files there are its own: [`run_id`].
     pub id: String,
+    /// How many descriptors it and its agent may have open: as many as the daemon was started with, whatever
+    /// that allows itself.
+    pub descriptors: u64,
 }
 
 impl ShimArgs {
     /// The arguments for the shim of this agent.
-    pub fn for_agent(state_dir: &Path, name: &str) -> Self {
-        Self { run_dir: run_dir(state_dir), id: run_id(name) }
+    pub fn for_agent(state_dir: &Path, name: &str, descriptors: u64) -> Self {
+        Self { run_dir: run_dir(state_dir), id: run_id(name), descriptors }
     }
 
     /// Reads what follows [`SHIM_SUBCOMMAND`] on the command line; `None` if a daemon did not write that.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let args: Vec<OsString> = args.into_iter().collect();
-        let [run_dir_flag, run_dir, id_flag, id] = args.as_slice() else { return None };
-        (run_dir_flag == "--run-dir" && id_flag == "--id")
-            .then_some(Self { run_dir: run_dir.into(), id: id.to_str()?.to_owned() })
+        let [run_dir_flag, run_dir, id_flag, id, limit_flag, limit] = args.as_slice() else { return None };
+        if run_dir_flag != "--run-dir" || id_flag != "--id" || limit_flag != "--descriptors" {
+            return None;
+        }
+        let descriptors = limit.to_str()?.parse().ok()?;
+        Some(Self { run_dir: run_dir.into(), id: id.to_str()?.to_owned(), descriptors })
     }
 
     /// How to start this shim: `program` is an `mcp-restartd`, `control` the far end of the socket pair
@@ -69,6 +75,8 @@ impl ShimArgs {
             self.run_dir.clone().into_os_string(),
             "--id".into(),
             self.id.clone().into(),
+            "--descriptors".into(),
+            self.descriptors.to_string().into(),
         ];
         Spawn {
             program,

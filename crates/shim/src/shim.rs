@@ -10,7 +10,7 @@ use mcp_restart_process::poll::{Ready, Watch, wait};
 use mcp_restart_process::session::{self, Signals};
 use mcp_restart_process::terminal::Size;
 use mcp_restart_process::{
-    EAGAIN, EPIPE, LockError, LockFile, Signal, effective_uid, has_hung_up, peer_of_socket,
+    EAGAIN, EPIPE, LockError, LockFile, Signal, effective_uid, has_hung_up, limit_descriptors, peer_of_socket,
 };
 use mcp_restart_protocol::shim::{FromShim, ShimLaunch, ToShim};
 use std::fs::{self, Permissions};
@@ -84,6 +84,7 @@ impl Shim {
     /// Makes this process a shim.
     pub(crate) fn set_up(args: &ShimArgs) -> io::Result<Self> {
         session::forget_inherited()?;
+        limit_descriptors(args.descriptors)?;
         session::start_session()?;
         session::become_subreaper()?;
         session::set_name(c"mcp-shim")?;

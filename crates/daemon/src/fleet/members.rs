@@ -76,7 +76,7 @@ impl Members {
     ) {
         let task = AgentTask {
             name: name.to_owned(),
-            shim: ShimArgs::for_agent(&self.state_dir, name),
+            shim: ShimArgs::for_agent(&self.state_dir, name, self.children.descriptors()),
             state_dir: self.state_dir.clone(),
             children: self.children.clone(),
             machine,

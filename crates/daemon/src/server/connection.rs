@@ -9,14 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 /// How long a client may take for its part of the hellos, and for the one text of the small verbs.
 pub(super) const GREETING_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Serves one client until it leaves or misbehaves.
-pub(super) async fn serve(mut stream: UnixStream, context: Arc<Context>) {
+pub(super) async fn serve(mut stream: UnixStream, requests: TaskTracker, context: Arc<Context>) {
     let outcome = match timeout(GREETING_DEADLINE, read_hello(&mut stream)).await {
-        Ok(Ok(hello)) => go_on(stream, hello, context).await,
+        Ok(Ok(hello)) => go_on(stream, hello, requests, context).await,
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
@@ -40,7 +41,14 @@ async fn read_hello(stream: &mut UnixStream) -> io::Result<Hello> {
     }
 }
 
-async fn go_on(mut stream: UnixStream, hello: Hello, context: Arc<Context>) -> io::Result<()> {
+async fn go_on(
+    mut stream: UnixStream,
+    hello: Hello,
+    requests: TaskTracker,
+    context: Arc<Context>,
+) -> io::Result<()> {
+    // The other verbs are one request each.
+    let _under_way = (hello.verb != Verb::Talk).then(|| requests.token());
     match hello.verb {
         Verb::Talk => {
             // Before the hello, since until then the client waits and its process can be followed.
@@ -48,7 +56,7 @@ async fn go_on(mut stream: UnixStream, hello: Hello, context: Arc<Context>) -> i
             answer_hello(&mut stream, Verb::Talk).await?;
             // A client of another number reads that from our hello.
             if hello.protocol == PROTOCOL {
-                talk::serve(stream, process, context).await;
+                talk::serve(stream, process, requests, context).await;
             }
             Ok(())
         }

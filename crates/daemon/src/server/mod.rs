@@ -14,6 +14,7 @@ mod connection;
 mod identification;
 mod json_text;
 mod requests;
+mod room;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -22,20 +23,22 @@ mod verbs;
 use crate::bridge::Bridge;
 use crate::fleet::Fleet;
 use crate::program::Program;
+use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::{effective_uid, peer_of_socket};
 use mcp_restart_protocol::paths::RestartPath;
+use room::{Admission, Guest};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use identification::Identification;
+pub(crate) use room::Room;
 
-/// How many connections are served at the same time; further ones wait to be accepted.
-const CONNECTIONS_MAX: usize = 512;
 /// How long no connection is accepted after the system had no descriptor or memory for one.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -62,23 +65,21 @@ pub(crate) struct Context {
     pub(crate) under_way: TaskTracker,
 }
 
-/// Accepts connections for as long as it is polled.
-pub(crate) async fn serve(listener: UnixListener, context: Arc<Context>) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+/// Accepts connections for as long as it is polled, as many as there is room for.
+pub(crate) async fn serve(listener: UnixListener, room: Room, context: Arc<Context>) {
+    let mut door = Door { room, context, served: JoinSet::new(), guests: Vec::new() };
     let mut short_of_room = false;
     loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
-        let accepted = listener.accept().await;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = door.served.join_next_with_id() => {
+                door.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
+                continue;
+            }
+        };
         let was_short = std::mem::replace(&mut short_of_room, accepted.is_err());
         match accepted {
-            Ok((stream, _)) if is_ours(&stream) => {
-                let context = Arc::clone(&context);
-                tokio::spawn(async move {
-                    connection::serve(stream, context).await;
-                    drop(permit);
-                });
-            }
-            Ok(_) => tracing::warn!("closed a connection from another user"),
+            Ok((stream, _)) => door.receive(stream),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 if !was_short {
@@ -90,8 +91,54 @@ pub(crate) async fn serve(listener: UnixListener, context: Arc<Context>) {
     }
 }
 
-fn is_ours(stream: &UnixStream) -> bool {
-    peer_of_socket(stream).is_ok_and(|peer| peer.uid == effective_uid() || peer.uid == 0)
+/// Those who are served, in the order in which they came.
+struct Door {
+    room: Room,
+    context: Arc<Context>,
+    served: JoinSet<()>,
+    guests: Vec<Served>,
+}
+
+struct Served {
+    pid: u32,
+    /// What is under way on this connection.
+    requests: TaskTracker,
+    task: AbortHandle,
+}
+
+impl Door {
+    fn receive(&mut self, stream: UnixStream) {
+        let Some(peer) = peer_of_socket(&stream).ok().filter(|peer| is_ours(*peer)) else {
+            tracing::warn!("closed a connection from another user");
+            return;
+        };
+        let guests =
+            self.guests.iter().map(|guest| Guest { pid: guest.pid, idle: guest.requests.is_empty() });
+        match self.room.admit(&guests.collect::<Vec<_>>(), peer.pid) {
+            Admission::Admitted => {}
+            Admission::InPlaceOf(index) => {
+                let goes = self.guests.remove(index);
+                tracing::debug!(pid = goes.pid, "closed an idle connection to make room");
+                goes.task.abort();
+            }
+            Admission::Refused => {
+                tracing::warn!(pid = peer.pid, "refused a connection: there are too many");
+                return;
+            }
+        }
+        let requests = TaskTracker::new();
+        let serve = connection::serve(stream, requests.clone(), Arc::clone(&self.context));
+        let task = self.served.spawn(serve);
+        self.guests.push(Served { pid: peer.pid, requests, task });
+    }
+
+    fn forget(&mut self, ended: tokio::task::Id) {
+        self.guests.retain(|guest| guest.task.id() != ended);
+    }
+}
+
+fn is_ours(peer: SocketPeer) -> bool {
+    peer.uid == effective_uid() || peer.uid == 0
 }
 
 /// The client gave up before it was accepted.

@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::codec::{FramedRead, FramedWrite};
+use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// How many requests of one client are carried out at the same time. The bridge has all of its callers
@@ -40,18 +41,29 @@ struct Outgoing {
     frame: ServerFrame,
     /// The stop that waits for this frame to be written.
     delivery: Option<u64>,
-    _under_way: Option<TaskTrackerToken>,
+    _under_way: Option<UnderWay>,
+}
+
+/// A request of this connection, and of the daemon, that is not answered yet.
+struct UnderWay {
+    _connection: TaskTrackerToken,
+    _daemon: TaskTrackerToken,
 }
 
 /// Serves requests until the client leaves and all that it asked for is answered.
-pub(super) async fn serve(stream: UnixStream, process: Process, context: Arc<Context>) {
+pub(super) async fn serve(
+    stream: UnixStream,
+    process: Process,
+    requests: TaskTracker,
+    context: Arc<Context>,
+) {
     let (reading, writing) = stream.into_split();
     let (outgoing, to_write) = mpsc::channel(OUTGOING_MAX);
     let write = write(writing, to_write, &context);
     tokio::pin!(write);
     tokio::select! {
         () = &mut write => return,
-        () = read(reading, process, &context, outgoing) => {}
+        () = read(reading, process, &requests, &context, outgoing) => {}
     }
     write.await;
 }
@@ -59,6 +71,7 @@ pub(super) async fn serve(stream: UnixStream, process: Process, context: Arc<Con
 async fn read(
     reading: OwnedReadHalf,
     process: Process,
+    requests: &TaskTracker,
     context: &Arc<Context>,
     outgoing: mpsc::Sender<Outgoing>,
 ) {
@@ -70,6 +83,10 @@ async fn read(
     let mut subscriptions = JoinSet::new();
     loop {
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
+        // A client that does not read has to stop asking: its answers would pile up.
+        if outgoing.reserve().await.is_err() {
+            return;
+        }
         let frame = match frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => {
@@ -79,22 +96,29 @@ async fn read(
             None => return,
         };
         let (context, process, outgoing) = (Arc::clone(context), Arc::clone(&process), outgoing.clone());
+        let connection = requests.token();
         if matches!(frame.request, Request::Subscribe) {
             subscriptions.spawn(async move {
                 subscribe(frame, &process, &context, &outgoing).await;
-                drop(permit);
+                drop((permit, connection));
             });
         } else {
+            let under_way = UnderWay { _connection: connection, _daemon: context.under_way.token() };
             tokio::spawn(async move {
-                answer(frame, &process, &context, &outgoing).await;
+                answer(frame, under_way, &process, &context, &outgoing).await;
                 drop(permit);
             });
         }
     }
 }
 
-async fn answer(frame: ClientFrame, process: &Process, context: &Context, outgoing: &mpsc::Sender<Outgoing>) {
-    let under_way = context.under_way.token();
+async fn answer(
+    frame: ClientFrame,
+    under_way: UnderWay,
+    process: &Process,
+    context: &Context,
+    outgoing: &mpsc::Sender<Outgoing>,
+) {
     let ClientFrame { id, credential, request } = frame;
     // Over HTTP it is the bridge that writes the answer to the caller, and says when it has.
     let ours_to_deliver = !matches!(credential, Credential::Http { .. });

@@ -1,6 +1,6 @@
 //! The real server on a real socket, with a fleet that has no agents.
 
-use super::{Context, Identification, serve};
+use super::{Context, Identification, Room, serve};
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, FleetSetup};
@@ -37,6 +37,10 @@ struct Served {
 
 impl Served {
     async fn start() -> Self {
+        Self::with(Room::within(1024)).await
+    }
+
+    async fn with(room: Room) -> Self {
         let folder = TempDir::new().unwrap();
         let config_file = folder.path().join("config.json");
         fs::write(&config_file, "{}").unwrap();
@@ -45,7 +49,7 @@ impl Served {
         let state_dir = folder.path().to_owned();
         let socket = lookup::socket(&state_dir);
         let listener = UnixListener::bind(&socket).unwrap();
-        let children = Children::start().unwrap();
+        let children = Children::start(1024).unwrap();
         let setup = FleetSetup {
             config,
             environment,
@@ -78,7 +82,7 @@ impl Served {
             shutdown,
             under_way: TaskTracker::new(),
         };
-        tokio::spawn(serve(listener, Arc::new(context)));
+        tokio::spawn(serve(listener, room, Arc::new(context)));
         Self { folder, socket, wishes }
     }
 
@@ -238,4 +242,63 @@ async fn the_endpoint_is_where_the_bridge_announces_it_for_as_long_as_it_stays()
     url_becomes(json!("http://127.0.0.1:9/mcp")).await;
     drop(bridge);
     url_becomes(Value::Null).await;
+}
+
+#[tokio::test]
+async fn a_client_that_opens_connections_without_end_loses_its_oldest_idle_ones() {
+    let served = Served::with(Room { total: 64, per_process: 4 }).await;
+    let mut silent = UnixStream::connect(&served.socket).await.unwrap();
+    let (mut half, _) = greet(&served.socket, Verb::Talk).await.unwrap();
+    half.write_all(&[200, 0, 0, 0, 1]).await.unwrap();
+    let mut done = served.client().await;
+    done.ask(Request::Status).await.unwrap();
+    let mut newcomers = Vec::new();
+    for _ in 0..20 {
+        let mut newcomer = served.client().await;
+        newcomer.ask(Request::Status).await.unwrap();
+        newcomers.push(newcomer);
+    }
+    assert!(is_closed(&mut silent).await && is_closed(&mut half).await);
+    assert!(matches!(done.ask(Request::Status).await, Err(ClientError::Closed)));
+}
+
+#[tokio::test]
+async fn who_waits_for_events_does_not_have_to_go_for_newcomers() {
+    let served = Served::with(Room { total: 64, per_process: 2 }).await;
+    let mut subscribers = [served.client().await, served.client().await];
+    for subscriber in &mut subscribers {
+        subscriber.send(Request::Subscribe).await.unwrap();
+        subscriber.ask(Request::Status).await.unwrap();
+    }
+    let mut newcomer = UnixStream::connect(&served.socket).await.unwrap();
+    assert!(is_closed(&mut newcomer).await);
+    for subscriber in &mut subscribers {
+        subscriber.ask(Request::Status).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_answers_is_read_no_further() {
+    let served = Served::start().await;
+    let mut bystander = served.client().await;
+    let (stream, _) = greet(&served.socket, Verb::Talk).await.unwrap();
+    let request = ClientFrame { id: 7, credential: Credential::Peer, request: Request::Status };
+    let requests = to_frame(&request).unwrap().repeat(100);
+    let mut taken = 0;
+    loop {
+        // Asked twice, the daemon has had the time to read whatever it wants to.
+        bystander.ask(Request::Status).await.unwrap();
+        bystander.ask(Request::Status).await.unwrap();
+        match stream.try_write(&requests[taken % requests.len()..]) {
+            Ok(some) => taken += some,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(taken < 64 * 1024 * 1024, "the daemon reads on and on");
+    }
+}
+
+/// Whether the daemon closes a connection without a word.
+async fn is_closed(stream: &mut UnixStream) -> bool {
+    matches!(stream.read(&mut [0]).await, Ok(0) | Err(_))
 }

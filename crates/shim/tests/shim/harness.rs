@@ -114,7 +114,7 @@ impl House {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let program = PathBuf::from(env!("CARGO_BIN_EXE_mcp-restart-shim-fixture"));
         let (end, writer) = std::io::pipe().unwrap();
-        let spawn = ShimArgs::for_agent(self.path(), NAME).spawn(program, OwnedFd::from(theirs));
+        let spawn = ShimArgs::for_agent(self.path(), NAME, 1024).spawn(program, OwnedFd::from(theirs));
         let spawn = Spawn { output: Some(OwnedFd::from(writer)), ..spawn };
         let child = mcp_restart_process::spawn(RestartPath::CtlStart, spawn).unwrap();
         (ShimChild { child, end }, Talk::over(ours))
