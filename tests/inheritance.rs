@@ -85,13 +85,17 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
 #[test]
 fn an_agents_umask_and_limits_are_those_of_whoever_started_the_daemon() {
     let stack = Stack::new(&json!([witness("a")]));
-    let daemon = Daemon::started(daemon_from(&stack, "umask 027; ulimit -n 512; exec \"$@\""));
+    let script = "umask 027; ulimit -Sn 512; ulimit -Hn 600; exec \"$@\"";
+    let daemon = Daemon::started(daemon_from(&stack, script));
     daemon.line(": serving ").unwrap();
     environment_of(&stack, "a");
     assert_eq!(table(&stack, "a.1.status")["Umask"], "0027");
-    let limits = table(&stack, "a.1.limits");
-    let files: Vec<_> = limits["Max open files"].split_whitespace().collect();
-    assert_eq!(files[..2], ["512", "512"]);
+    let files = |limits: &str| limits.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(files(&table(&stack, "a.1.limits")["Max open files"]), ["512", "600"]);
+    // It allows itself as much as it may.
+    let own = fs::read_to_string(format!("/proc/{}/limits", daemon.pid())).unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(files(own), ["600", "600"]);
 }
 
 #[test]
