@@ -24,7 +24,7 @@ pub(crate) enum Exit {
     NotAllowed = 5,
     /// The config file cannot be used, or is not the one that the daemon serves.
     ConfigInvalid = 6,
-    /// The time that `--timeout` gives ran out.
+    /// The time that `--timeout` gives ran out, or the daemon does not answer.
     TimedOut = 7,
     /// The user ended the waiting: what a shell shows for a program that Ctrl-C ended.
     Interrupted = 130,

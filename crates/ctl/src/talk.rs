@@ -7,7 +7,7 @@ use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
     Answer, ErrorCode, Event, Failure, Handoff, McpConfig, ServerBody, ServerFrame, ServerStatus, Terminal,
 };
-use mcp_restart_protocol::client::{self, ClientError};
+use mcp_restart_protocol::client::{self, ClientError, PATIENCE};
 use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
@@ -18,6 +18,7 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
 
 /// A connection to the daemon. The hello leaves with the first request, so that they cost one round trip.
@@ -67,7 +68,10 @@ impl Daemon {
         if !self.greeted {
             self.frames.write_buffer_mut().extend_from_slice(&Hello::ours(Verb::Talk).to_bytes());
         }
-        let sent = self.frames.send(frame).await;
+        let late = ClientError::silent(self.frames.get_ref());
+        let Ok(sent) = timeout(PATIENCE, self.frames.send(frame)).await else {
+            return Err(problem(&late, &self.place));
+        };
         if !self.greeted {
             self.read_hello().await.map_err(|error| problem(&error, &self.place))?;
             self.greeted = true;
@@ -77,8 +81,10 @@ impl Daemon {
     }
 
     async fn read_hello(&mut self) -> Result<(), ClientError> {
+        let late = ClientError::silent(self.frames.get_ref());
         let mut bytes = [0; HELLO_LEN];
-        self.frames.get_mut().read_exact(&mut bytes).await.map_err(|_| ClientError::Closed)?;
+        let read = timeout(PATIENCE, self.frames.get_mut().read_exact(&mut bytes)).await.map_err(|_| late)?;
+        read.map_err(|_| ClientError::Closed)?;
         let hello = Hello::from_bytes(&bytes).map_err(ClientError::Hello)?;
         if hello.protocol == PROTOCOL {
             return Ok(());
@@ -95,9 +101,17 @@ impl Daemon {
             .map_err(|error| broken(error, &self.place))
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request that has nothing to wait for, and gives its answer.
     pub(crate) async fn ask(&mut self, request: Request) -> Result<Result<Answer, Failure>, Problem> {
         let id = self.send(request).await?;
+        let late = ClientError::silent(self.frames.get_ref());
+        match timeout(PATIENCE, self.answer_to(id)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(problem(&late, &self.place)),
+        }
+    }
+
+    async fn answer_to(&mut self, id: u64) -> Result<Result<Answer, Failure>, Problem> {
         loop {
             let frame = self.next().await?;
             if frame.id == id {
@@ -197,6 +211,11 @@ pub(crate) async fn shut_down(socket: &Path, request: &Value) -> Result<(UnixStr
 }
 
 async fn read_json<T: for<'de> Deserialize<'de>>(stream: &mut UnixStream) -> Result<T, ClientError> {
+    let late = ClientError::silent(stream);
+    timeout(PATIENCE, read_json_in_time(stream)).await.map_err(|_| late)?
+}
+
+async fn read_json_in_time<T: for<'de> Deserialize<'de>>(stream: &mut UnixStream) -> Result<T, ClientError> {
     let length = stream.read_u32_le().await.map_err(|_| ClientError::Closed)?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > FRAME_MAX {
@@ -234,6 +253,15 @@ pub(crate) fn problem(error: &ClientError, place: &Place) -> Problem {
         ClientError::Mismatch { .. } => Problem::caused(Exit::Failed, "version mismatch", error)
             .hint(format!("restart the daemon with this version: {program} down && {program} up")),
         ClientError::Refused(failure) => failure.clone().into(),
+        ClientError::Silent { pid } => {
+            let look = match pid {
+                Some(pid) => format!(
+                    "`ps -o stat= -p {pid}` says T if somebody stopped it, and `kill -CONT {pid}` lets it go on"
+                ),
+                None => "look whether somebody stopped it, or whether its machine is overloaded".to_owned(),
+            };
+            Problem::caused(Exit::TimedOut, format!("{}", socket.display()), error).hint(look)
+        }
         ClientError::Hello(_) | ClientError::Closed | ClientError::Codec(_) => {
             Problem::caused(Exit::Failed, format!("{}", socket.display()), error)
         }

@@ -98,6 +98,15 @@ impl World {
 
     /// Runs a command line in this world: exit code, standard output, standard error.
     pub(crate) fn run(&self, arguments: &[&str]) -> (Exit, String, String) {
+        self.run_on(tokio::runtime::Builder::new_current_thread().enable_all(), arguments)
+    }
+
+    /// The same where nobody answers: the clock jumps to whatever is due next.
+    pub(crate) fn run_without_waiting(&self, arguments: &[&str]) -> (Exit, String, String) {
+        self.run_on(tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true), arguments)
+    }
+
+    fn run_on(&self, runtime: &mut tokio::runtime::Builder, arguments: &[&str]) -> (Exit, String, String) {
         let output = Output::default();
         let arguments = match Arguments::try_parse_from([&["mcp-restartctl"], arguments].concat()) {
             Ok(arguments) => arguments,
@@ -108,8 +117,8 @@ impl World {
             }
         };
         let context = self.context(arguments.global, &output);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let exit = match runtime.block_on(crate::commands::run(&context, arguments.command)) {
+        let exit = match runtime.build().unwrap().block_on(crate::commands::run(&context, arguments.command))
+        {
             Ok(exit) => exit,
             Err(problem) => context.screen.end(&problem),
         };
@@ -134,6 +143,13 @@ impl World {
             }
         });
         asked
+    }
+
+    /// A daemon in the default state dir that was stopped: whoever connects hears nothing.
+    pub(crate) fn stopped_daemon(&self) -> UnixListener {
+        let state_dir = lookup::state_dir(None, None, &self.environment).unwrap();
+        fs::create_dir_all(&state_dir).unwrap();
+        UnixListener::bind(lookup::socket(&state_dir)).unwrap()
     }
 
     /// A daemon in the default state dir that greets like this and goes.

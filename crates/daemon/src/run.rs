@@ -47,10 +47,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
     let log_file = logging::log_file(&path);
     logging::start(&log_file, arguments.log_format).map_err(|error| StartError::Log(log_file, error))?;
     let daemon = Daemon { arguments, environment, config, address, state_dir, descriptors, started };
-    // The lock is given up before the runtime closes the connections: whoever waits for their end
-    // may start the next daemon.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(daemon.live())
+    let ended = runtime.block_on(daemon.live());
+    // The connections end with the process and after its lock: whoever waits for their end finds the daemon
+    // gone, and may start the next.
+    std::mem::forget(runtime);
+    ended
 }
 
 struct Daemon<'a> {

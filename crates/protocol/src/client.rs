@@ -8,9 +8,15 @@ use futures_util::{SinkExt, StreamExt};
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
+
+/// How long a daemon may take for its hello, and for whatever it has to wait for nothing for. One that takes
+/// longer is stopped, or its machine is.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the daemon could not be asked.
 #[derive(Debug)]
@@ -28,6 +34,11 @@ pub enum ClientError {
     },
     /// The daemon went away before it answered.
     Closed,
+    /// The daemon is there and says nothing for [`PATIENCE`].
+    Silent {
+        /// Its process id, if the system tells.
+        pid: Option<i32>,
+    },
     /// The connection carried something else than the protocol.
     Codec(CodecError),
     /// The daemon refused, or it failed.
@@ -46,8 +57,10 @@ pub struct Client {
 pub async fn greet(socket: &Path, verb: Verb) -> Result<(UnixStream, Hello), ClientError> {
     let mut stream = UnixStream::connect(socket).await.map_err(ClientError::Unreachable)?;
     stream.write_all(&Hello::ours(verb).to_bytes()).await.map_err(ClientError::Unreachable)?;
+    let silent = ClientError::silent(&stream);
     let mut bytes = [0; HELLO_LEN];
-    stream.read_exact(&mut bytes).await.map_err(|_| ClientError::Closed)?;
+    let read = timeout(PATIENCE, stream.read_exact(&mut bytes)).await.map_err(|_| silent)?;
+    read.map_err(|_| ClientError::Closed)?;
     let hello = Hello::from_bytes(&bytes).map_err(ClientError::Hello)?;
     Ok((stream, hello))
 }
@@ -61,6 +74,13 @@ pub async fn connect(
         return Err(ClientError::Mismatch { daemon_version: hello.version, daemon_protocol: hello.protocol });
     }
     Ok(Framed::new(stream, Frames::default()))
+}
+
+impl ClientError {
+    /// That whoever is at the other end of this connection does not answer.
+    pub fn silent(stream: &UnixStream) -> Self {
+        Self::Silent { pid: stream.peer_cred().ok().and_then(|peer| peer.pid()) }
+    }
 }
 
 impl Client {
@@ -116,6 +136,8 @@ impl fmt::Display for ClientError {
                 env!("CARGO_PKG_VERSION")
             ),
             Self::Closed => f.write_str("the daemon closed the connection"),
+            Self::Silent { pid: Some(pid) } => write!(f, "the daemon (pid {pid}) does not answer"),
+            Self::Silent { pid: None } => f.write_str("the daemon does not answer"),
             Self::Codec(_) => f.write_str("the daemon sent something that cannot be read"),
             Self::Refused(failure) => failure.fmt(f),
         }
@@ -128,7 +150,7 @@ impl std::error::Error for ClientError {
             Self::Unreachable(error) => Some(error),
             Self::Hello(error) => Some(error),
             Self::Codec(error) => Some(error),
-            Self::Mismatch { .. } | Self::Closed | Self::Refused(_) => None,
+            Self::Mismatch { .. } | Self::Closed | Self::Silent { .. } | Self::Refused(_) => None,
         }
     }
 }

@@ -61,6 +61,28 @@ fn a_daemon_of_another_protocol_is_named_with_the_remedy() {
 }
 
 #[test]
+fn a_daemon_that_says_nothing_is_waited_for_no_longer_than_it_needs() {
+    let (world, _) = world();
+    let _listener = world.stopped_daemon();
+    for command in [
+        &["status"][..],
+        &["list"],
+        &["start", "a"],
+        &["stop", "a"],
+        &["restart", "a"],
+        &["handoff", "a"],
+        &["up"],
+        &["down"],
+    ] {
+        let (exit, output, errors) = world.run_without_waiting(command);
+        assert_eq!((exit, output.as_str()), (Exit::TimedOut, ""), "{command:?}: {errors}");
+        let own = std::process::id();
+        assert!(errors.contains(&format!("the daemon (pid {own}) does not answer")), "{errors}");
+        assert!(errors.contains(&format!("\nhint: `ps -o stat= -p {own}`")), "{errors}");
+    }
+}
+
+#[test]
 fn down_without_a_daemon_is_done_already() {
     let (world, _) = world();
     let (exit, output, errors) = world.run(&["down"]);
