@@ -13,6 +13,7 @@ mod arguments;
 mod bridge;
 mod children;
 mod fleet;
+mod last_good;
 mod logging;
 mod program;
 mod run;

@@ -10,12 +10,13 @@ use crate::arguments::Arguments;
 use crate::bridge::{self, Beginning, Bridge};
 use crate::children::Children;
 use crate::fleet::{self, Fleet, FleetSetup};
+use crate::last_good::{self, FirstConfig};
 use crate::logging;
 use crate::program::Program;
 use crate::server::{self, Context, Identification, Room};
 use crate::start_error::StartError;
 use crate::state_dir::StateDir;
-use mcp_restart_config::{Config, Environment, lookup};
+use mcp_restart_config::{Environment, lookup};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::session::forget_inherited;
 use mcp_restart_process::{DescriptorLimit, raise_descriptor_limit};
@@ -39,14 +40,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
     let descriptors = raise_descriptor_limit()?;
     let started = Instant::now();
     let environment = Environment::from_process().outside_agent();
-    let config_file = lookup::config_file(arguments.config.as_deref(), &environment);
-    let config = mcp_restart_config::load(&config_file, &environment)?;
-    let address = SocketAddr::new(config.host, config.port);
-    let path = lookup::state_dir(arguments.state_dir.as_deref(), Some(&config), &environment)?;
+    let (first, path) =
+        last_good::find(arguments.config.as_deref(), arguments.state_dir.as_deref(), &environment)?;
+    let address = SocketAddr::new(first.config.host, first.config.port);
     let state_dir = StateDir::open(&path)?;
     let log_file = logging::log_file(&path);
     logging::start(&log_file, arguments.log_format).map_err(|error| StartError::Log(log_file, error))?;
-    let daemon = Daemon { arguments, environment, config, address, state_dir, descriptors, started };
+    let daemon = Daemon { arguments, environment, first, address, state_dir, descriptors, started };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(daemon.live());
     // The connections end with the process and after its lock: whoever waits for their end finds the daemon
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
 struct Daemon<'a> {
     arguments: &'a Arguments,
     environment: Environment,
-    config: Config,
+    first: FirstConfig,
     /// Of the endpoint.
     address: SocketAddr,
     state_dir: StateDir,
@@ -75,11 +75,11 @@ impl Daemon<'_> {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         let children = Children::start(self.descriptors.inherited)?;
-        for warning in mcp_restart_config::warnings(&self.config) {
+        for warning in mcp_restart_config::warnings(&self.first.config) {
             tracing::warn!("{warning}");
         }
         let fleet = fleet::start(FleetSetup {
-            config: self.config.clone(),
+            first: self.first.clone(),
             environment: self.environment.clone(),
             state_dir: self.state_dir.path().to_owned(),
             socket: lookup::socket(self.state_dir.path()),
@@ -89,11 +89,11 @@ impl Daemon<'_> {
         let bridge = bridge::keep(beginning, self.bridge_setup(fleet.clone(), children, bridge_program));
         let (shutdown, mut wishes) = mpsc::channel(1);
         let context = Arc::new(Context {
-            identification: Identification::new(fleet.clone(), self.config.token.clone()),
+            identification: Identification::new(fleet.clone(), self.first.config.token.clone()),
             fleet: fleet.clone(),
             bridge: bridge.clone(),
             program: own,
-            config_file: self.config.file.clone(),
+            config_file: self.first.config.file.clone(),
             state_dir: self.state_dir.path().to_owned(),
             started: self.started,
             shutdown,
@@ -104,7 +104,7 @@ impl Daemon<'_> {
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),
-            config = %self.config.file.display(),
+            config = %self.first.config.file.display(),
             state_dir = %self.state_dir.path().display(),
             "serving"
         );
@@ -130,7 +130,7 @@ impl Daemon<'_> {
     fn bridge_setup(&self, fleet: Fleet, children: Children, program: PathBuf) -> bridge::Setup {
         let args = [
             "--config".into(),
-            self.config.file.clone().into_os_string(),
+            self.first.config.file.clone().into_os_string(),
             "--state-dir".into(),
             self.state_dir.path().as_os_str().to_owned(),
             "--log-format".into(),

@@ -42,16 +42,20 @@ pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
 }
 
 impl Lost<'_> {
+    /// The value of a variable in the environment that a process was started with, if it carries these marks.
+    pub fn variable(self, pid: u32, name: &str) -> Option<String> {
+        let environment = facts::environment(pid)?;
+        let value = value_in(&environment, name).filter(|_| self.is_marked(&environment))?;
+        String::from_utf8(value.to_owned()).ok()
+    }
+
     fn owns(self, pid: u32) -> bool {
         pid != std::process::id()
             && facts::environment(pid).is_some_and(|environment| self.is_marked(&environment))
     }
 
     fn is_marked(self, environment: &[u8]) -> bool {
-        let value = |name: &str| {
-            let mut variables = environment.split(|byte| *byte == 0);
-            variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-        };
+        let value = |name: &str| value_in(environment, name);
         let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u64>().ok();
         value("MCP_RESTART_SOCKET") == Some(self.socket.as_bytes())
             && value("MCP_RESTART_AGENT") == Some(self.agent.as_bytes())
@@ -59,6 +63,11 @@ impl Lost<'_> {
                 .and_then(number)
                 .is_some_and(|number| number <= self.generation)
     }
+}
+
+fn value_in<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 #[cfg(test)]

@@ -55,6 +55,11 @@ impl ShimArgs {
         Self { run_dir: run_dir(state_dir), id: run_id(name), descriptors }
     }
 
+    /// Its files.
+    pub fn files(&self) -> RunFiles {
+        RunFiles::in_folder(&self.run_dir, &self.id)
+    }
+
     /// Reads what follows [`SHIM_SUBCOMMAND`] on the command line; `None` if a daemon did not write that.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let args: Vec<OsString> = args.into_iter().collect();

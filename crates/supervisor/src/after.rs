@@ -1,6 +1,6 @@
 //! What comes after a start and after a stop, and who waits for it.
 
-use crate::event::{Effect, Outcome, Plan, StopPlan, Ticket};
+use crate::event::{Effect, Outcome, Plan, StopPlan, Ticket, UnderWay};
 use mcp_restart_protocol::agent::{ExitReason, LastExit};
 use mcp_restart_protocol::answer::Previous;
 use mcp_restart_protocol::shim::ShimExit;
@@ -50,6 +50,14 @@ impl<L> AfterStop<L> {
                 *plan = newest;
                 waiters.append(&mut more);
             }
+        }
+    }
+
+    /// What it comes to, when the present launch has this number.
+    pub(crate) fn leads_to(&self, generation: u64) -> UnderWay {
+        match self {
+            Self::Stay => UnderWay::Stop { generation },
+            Self::Start { .. } => UnderWay::Launch { generation: generation.saturating_add(1) },
         }
     }
 

@@ -69,6 +69,21 @@ pub struct StopAsk {
     pub mode: Mode,
 }
 
+/// What an agent is on its way to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnderWay {
+    /// No process of this number, or of an earlier one.
+    Stop {
+        /// The number of the last launch that is to be gone.
+        generation: u64,
+    },
+    /// A process of this number, which lives long enough to be taken for started.
+    Launch {
+        /// Its number.
+        generation: u64,
+    },
+}
+
 /// What happens to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<L> {

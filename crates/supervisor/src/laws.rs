@@ -1,6 +1,6 @@
 //! The laws of the machine, over random sequences of events in a world that plays the shims.
 
-use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
+use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::ShimExit;
@@ -123,6 +123,14 @@ impl World {
             );
         }
         assert_eq!(self.machine.generation(), self.highest);
+        match self.machine.under_way() {
+            // A daemon that dies now leaves nothing to be finished.
+            None => assert!(!waiting, "somebody waits and nothing is under way: {:?}", self.machine),
+            Some(UnderWay::Launch { generation }) => {
+                assert!((self.highest..=self.highest + 1).contains(&generation));
+            }
+            Some(UnderWay::Stop { generation }) => assert_eq!(generation, self.highest),
+        }
         assert!(self.machine.process().is_none_or(|(_, generation, _)| generation == self.highest));
     }
 

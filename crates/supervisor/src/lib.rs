@@ -20,7 +20,7 @@ mod after;
 mod event;
 mod machine;
 
-pub use event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
+pub use event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
 pub use machine::Machine;
 
 #[cfg(test)]

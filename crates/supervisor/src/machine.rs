@@ -1,7 +1,7 @@
 //! The machine drawn in the crate's documentation.
 
 use crate::after::{AfterStart, AfterStop, Ending, Waiter};
-use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket};
+use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Previous;
 use mcp_restart_protocol::paths::RestartPath;
@@ -146,6 +146,19 @@ impl<L> Machine<L> {
     /// Whether the process has yet to live long enough for its start to be a success.
     pub fn is_settling(&self) -> bool {
         matches!(self.state, State::Running { settling: Some(_), .. })
+    }
+
+    /// What has been begun and has not come to its end, so that it has to be finished whatever happens.
+    pub fn under_way(&self) -> Option<UnderWay> {
+        let this = UnderWay::Launch { generation: self.generation };
+        match &self.state {
+            State::Idle(_) => None,
+            State::Starting { after: AfterStart::Run, .. } => Some(this),
+            State::Starting { after: AfterStart::Stop { then, .. }, .. }
+            | State::Running { leaving: Some(Leaving { then, .. }), .. }
+            | State::Stopping { then, .. } => Some(then.leads_to(self.generation)),
+            State::Running { settling, leaving: None, .. } => settling.as_ref().map(|_| this),
+        }
     }
 
     /// When [`Event::Tick`] is due.

@@ -69,10 +69,8 @@ pub(crate) async fn serving(
         Err(error) => return Err(talk::problem(&error, place)),
     }
     context.outside_agents_only(command)?;
-    match &place.fault {
-        Some(fault) => Err(fault.clone().into()),
-        None => Ok(None),
-    }
+    // With a config that cannot be used, it is for the daemon to know whether it may serve all the same.
+    Ok(None)
 }
 
 /// Starts the daemon; tells whether it was this one that serves then.

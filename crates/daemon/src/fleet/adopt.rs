@@ -1,16 +1,19 @@
 //! What an earlier daemon left running, taken on again.
 
-use super::handoff;
+use super::intent::{Finish, Goal, Intent, Living};
 use super::link::Link;
 use super::members::Members;
-use super::store::Store;
+use super::store::{AgentRecord, Store};
+use super::tokens;
+use futures_util::future::join_all;
 use mcp_restart_config::lookup;
-use mcp_restart_process::Lost;
+use mcp_restart_process::{Lost, boot_id};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::shim::{FromShim, ShimFacts, ToShim};
+use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{Facts, FoundShim, RunFiles};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -23,30 +26,72 @@ const DESCRIBE_LIMIT_IF_KNOWN: Duration = Duration::from_millis(250);
 /// A shim that was told to launch when its daemon died has a socket some milliseconds later.
 const SOCKET_PAUSE: Duration = Duration::from_millis(10);
 
+/// What was taken on.
+#[derive(Debug, Default)]
+pub(super) struct Adopted {
+    /// The agents that live.
+    pub living: BTreeMap<String, Living>,
+    /// Those that do not, and have left word of their end: the number of the launch.
+    pub ended: BTreeMap<String, u64>,
+    /// What there is to tell about it.
+    pub told: Vec<String>,
+}
+
+/// A shim that was found, and what it said.
+struct Reached {
+    files: RunFiles,
+    holder: Option<u32>,
+    facts: Option<Facts>,
+    described: Option<ShimFacts>,
+    link: Option<Link>,
+}
+
 /// Connects to every shim that lives, and records how the agents of those that do not have ended. A shim
 /// lives while it holds its lock: that outlives whatever became of its files.
-pub(super) async fn adopt(members: &mut Members, store: &mut Store) {
+pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
+    let mut adopted = Adopted::default();
     let found = match mcp_restart_shim::find_shims(members.state_dir()) {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%error, "what still runs cannot be looked up");
-            return;
+            adopted.told.push(format!("what still runs cannot be looked up: {error}"));
+            return adopted;
         }
     };
-    for FoundShim { id, holder, facts } in found {
-        let files = RunFiles::new(members.state_dir(), &id);
-        let facts = match facts {
-            Some(Err(error)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the facts of a shim");
-                None
+    // At the same time: one that says nothing holds nobody up.
+    let state_dir = members.state_dir().to_owned();
+    let reached = join_all(found.into_iter().map(|shim| reach(&state_dir, shim))).await;
+    for mut shim in reached {
+        if acknowledge_known(store, &mut shim).await {
+            continue;
+        }
+        let facts = shim.facts.take();
+        match (shim.holder, facts) {
+            (Some(shim_pid), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
+            (None, Some(facts)) => {
+                adopted.told.push(record_end(&state_dir, store, &facts));
+                adopted.ended.insert(facts.name, facts.generation);
+                remove(&shim.files);
             }
-            Some(Ok(facts)) => Some(facts),
-            None => None,
-        };
-        match (holder, facts) {
-            (Some(shim_pid), facts) => take_on(members, store, &files, shim_pid, facts).await,
-            (None, Some(facts)) => record_end(members.state_dir(), store, &files, &facts),
-            (None, None) => remove(&files),
+            (None, None) => remove(&shim.files),
+        }
+    }
+    adopted.take_back_numbers(store);
+    adopted
+}
+
+impl Adopted {
+    /// What is left to do of an intent.
+    pub(super) fn finish(&self, name: &str, intent: &Intent) -> Finish {
+        intent.finish(self.living.get(name).copied(), self.ended.get(name).copied())
+    }
+
+    /// A launch that was ordered and never happened gives its number back: its callers know it.
+    fn take_back_numbers(&self, store: &mut Store) {
+        for (name, intent) in store.intents() {
+            if matches!(self.finish(&name, &intent), Finish::Launch { .. }) {
+                let record = store.agent_mut(&name);
+                record.generation = record.generation.min(intent.generation.saturating_sub(1));
+            }
         }
     }
 }
@@ -58,44 +103,49 @@ pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
     u32::try_from(mcp_restart_process::end_lost(RestartPath::LostSweep, lost)).unwrap_or(u32::MAX)
 }
 
-async fn take_on(
-    members: &mut Members,
-    store: &mut Store,
-    files: &RunFiles,
-    shim_pid: u32,
-    facts: Option<Facts>,
-) {
-    let known = facts.map(|facts| as_described(facts, shim_pid));
-    let limit = if known.is_some() { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
-    let mut link = None;
-    let described = timeout(limit, describe(files, &mut link)).await.ok().flatten();
-    // One that is stopped says nothing now; it is taken at its written word until it does.
-    if let (Some(facts), Some(link)) = (described.or(known), link) {
-        tracing::info!(agent = facts.name, pid = facts.pid, generation = facts.generation, "adopted");
-        if handoff::has_next(members.state_dir(), &facts.name) {
-            tracing::warn!(
-                agent = facts.name,
-                "a restart was accepted and not carried out before the daemon died"
-            );
-        }
-        let record = store.agent_mut(&facts.name);
-        record.generation = record.generation.max(facts.generation);
-        let last_exit = record.last_exit.clone();
-        members.adopt(&facts, link, last_exit);
-    } else {
-        // Its lock keeps a second process from being started beside it.
-        tracing::error!(shim_pid, lock = %files.lock.display(), "a shim lives but cannot be reached");
+async fn reach(state_dir: &Path, found: FoundShim) -> Reached {
+    let files = RunFiles::new(state_dir, &found.id);
+    let facts = found.facts.and_then(|facts| {
+        facts
+            .inspect_err(|error| {
+                tracing::error!(error = error as &dyn std::error::Error, "the facts of a shim");
+            })
+            .ok()
+    });
+    let (mut link, mut described) = (None, None);
+    if found.holder.is_some() {
+        let limit = if facts.is_some() { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
+        described = timeout(limit, describe(&files, &mut link)).await.ok();
+    }
+    Reached { files, holder: found.holder, facts, described, link }
+}
+
+/// Lets a shim go whose exit is stored already: the daemon died before it could say so.
+async fn acknowledge_known(store: &Store, shim: &mut Reached) -> bool {
+    let Some(facts) = &shim.described else { return false };
+    let known = facts.exit.as_ref().is_some_and(|exit| is_known(store.agent(&facts.name), exit));
+    match &mut shim.link {
+        Some(link) if known => link.send(ToShim::Acknowledge).await.is_ok(),
+        _ => false,
     }
 }
 
+/// Whether an exit is stored, and nothing was begun after it. No other has its time.
+fn is_known(record: Option<&AgentRecord>, exit: &ShimExit) -> bool {
+    record.is_some_and(|record| {
+        record.state.is_some() && record.last_exit.as_ref().is_some_and(|known| known.at == exit.at)
+    })
+}
+
 /// Connects and asks, as often as it takes; the connection stays with the caller if time runs out.
-async fn describe(files: &RunFiles, link: &mut Option<Link>) -> Option<ShimFacts> {
+async fn describe(files: &RunFiles, link: &mut Option<Link>) -> ShimFacts {
     loop {
-        if let Ok(mut connected) = Link::connect(&files.socket).await
-            && connected.send(ToShim::Describe).await.is_ok()
+        if let Ok(connected) = Link::connect(&files.socket).await
+            && link.insert(connected).send(ToShim::Describe).await.is_ok()
+            && let Some(connected) = link
         {
-            match link.insert(connected).next().await {
-                Some(FromShim::Facts(facts)) => return Some(*facts),
+            match connected.next().await {
+                Some(FromShim::Facts(facts)) => return *facts,
                 said => {
                     tracing::warn!(?said, socket = %files.socket.display(), "a shim does not describe itself");
                 }
@@ -105,34 +155,93 @@ async fn describe(files: &RunFiles, link: &mut Option<Link>) -> Option<ShimFacts
     }
 }
 
-fn as_described(facts: Facts, shim_pid: u32) -> ShimFacts {
+fn take_on(
+    members: &mut Members,
+    store: &mut Store,
+    shim: Reached,
+    shim_pid: u32,
+    facts: Option<Facts>,
+    adopted: &mut Adopted,
+) {
+    // One that is stopped says nothing now; it is taken at its written word until it does.
+    let written = facts.filter(|facts| facts.shim.pid == shim_pid && facts.shim_identity().is_alive());
+    let silent = shim.described.is_none();
+    let Some(facts) = shim.described.or_else(|| written.map(as_described)) else {
+        // Its lock keeps a second process from being started beside it.
+        adopted.told.push(format!(
+            "the process {shim_pid} holds {} and cannot be reached: its agent may run, and cannot be started anew",
+            shim.files.lock.display()
+        ));
+        return;
+    };
+    let aside = if silent { ", whose shim does not answer at present" } else { "" };
+    adopted
+        .told
+        .push(format!("adopted {}: pid {}, generation {}{aside}", facts.name, facts.pid, facts.generation));
+    let token = tokens::of_process(members.state_dir(), &facts);
+    let record = store.agent_mut(&facts.name);
+    record.generation = record.generation.max(facts.generation);
+    if record.token.is_empty() {
+        record.token = token.unwrap_or_default();
+    }
+    let stopping = facts.stopping || facts.exit.as_ref().is_some_and(|exit| !exit.by_itself);
+    adopted.living.insert(facts.name.clone(), Living { generation: facts.generation, stopping });
+    members.adopt(&facts, shim.link, record.last_exit.clone());
+}
+
+fn as_described(facts: Facts) -> ShimFacts {
     ShimFacts {
         name: facts.name,
         generation: facts.generation,
         launch_hash: facts.launch_hash,
-        shim_pid,
+        shim_pid: facts.shim.pid,
         pid: facts.agent.pid,
         started_at: facts.started_at,
         tty: false,
         log_file: Vec::new(),
         stopping: false,
-        exit: None,
+        exit: facts.exit,
     }
 }
 
 /// The shim is gone: either nobody acknowledged its exit before the machine went down, or it was killed.
-fn record_end(state_dir: &Path, store: &mut Store, files: &RunFiles, facts: &Facts) {
-    let record = store.agent_mut(&facts.name);
-    record.generation = record.generation.max(facts.generation);
-    record.state = Some(AgentState::Exited);
-    record.last_exit = Some(if let Some(exit) = &facts.exit {
-        LastExit::of(exit, ExitReason::Exited)
-    } else {
-        let leftovers = end_lost(state_dir, &facts.name, facts.generation);
-        LastExit { leftovers, ..LastExit::unseen(Timestamp::now(), ExitReason::Lost) }
+fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> String {
+    let Facts { name, generation, .. } = facts;
+    let record = store.agent_mut(name);
+    let seen = facts.exit.as_ref().map(|exit| seen_end(record, exit));
+    let (state, exit) = seen.unwrap_or_else(|| {
+        // After a new boot nothing can be left of it, and its numbers are those of strangers.
+        let leftovers = if facts.boot_id == boot_id() { end_lost(state_dir, name, *generation) } else { 0 };
+        let lost = LastExit::unseen(Timestamp::now(), ExitReason::Lost);
+        (AgentState::Exited, LastExit { leftovers, ..lost })
     });
-    tracing::warn!(agent = facts.name, generation = facts.generation, exit = ?record.last_exit, "its shim is gone");
-    remove(files);
+    let told = format!("{name} ended while no daemon ran: generation {generation}, {}", how(&exit));
+    let is_known = facts.exit.as_ref().is_some_and(|exit| is_known(Some(record), exit));
+    if record.generation <= *generation && !is_known {
+        record.generation = *generation;
+        record.state = Some(state);
+        record.last_exit = Some(exit);
+    }
+    told
+}
+
+/// A process that did not end by itself ended by what an earlier daemon had begun.
+fn seen_end(record: &AgentRecord, exit: &ShimExit) -> (AgentState, LastExit) {
+    let goal = record.intent.as_ref().map_or(Goal::Stop, |intent| intent.goal);
+    let (state, reason) = match goal {
+        _ if exit.by_itself => (AgentState::Exited, ExitReason::Exited),
+        Goal::Stop => (AgentState::Stopped, ExitReason::Stop),
+        Goal::Start | Goal::Restart => (AgentState::Stopped, ExitReason::Restart),
+    };
+    (state, LastExit::of(exit, reason))
+}
+
+fn how(exit: &LastExit) -> String {
+    match (exit.code, &exit.signal) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by {signal}"),
+        (None, None) => "nobody saw how".to_owned(),
+    }
 }
 
 fn remove(files: &RunFiles) {

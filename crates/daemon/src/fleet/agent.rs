@@ -21,7 +21,7 @@ use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{FromShim, Leftover, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::ShimArgs;
-use mcp_restart_supervisor::{Effect, Event, Machine, Outcome, Ticket};
+use mcp_restart_supervisor::{Effect, Event, Machine, Outcome, Ticket, UnderWay};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,6 +59,10 @@ pub(super) struct Report {
     pub settling: bool,
     /// A process has ended and its shim waits until that is stored.
     pub to_save: bool,
+    /// See [`Machine::under_way`].
+    pub under_way: Option<UnderWay>,
+    /// How many orders it had carried out by then.
+    pub seen: u64,
     /// Requests that are done.
     pub answers: Vec<(Ticket, Outcome)>,
 }
@@ -94,7 +98,7 @@ impl AgentTask {
     /// Starts the task; the sender takes its orders.
     pub(super) fn start(self) -> mpsc::UnboundedSender<Order> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(Running { task: self, prepared: None, retiring: None }.run(inbox));
+        tokio::spawn(Running { task: self, prepared: None, retiring: None, seen: 0 }.run(inbox));
         orders
     }
 
@@ -116,6 +120,8 @@ impl AgentTask {
             stuck: self.machine.is_stuck(),
             settling: self.machine.is_settling(),
             to_save: false,
+            under_way: self.machine.under_way(),
+            seen: 0,
             answers: Vec::new(),
         }
     }
@@ -125,6 +131,8 @@ struct Running {
     task: AgentTask,
     prepared: Option<Link>,
     retiring: Option<Link>,
+    /// Orders carried out so far.
+    seen: u64,
 }
 
 impl Running {
@@ -132,8 +140,13 @@ impl Running {
         loop {
             let deadline = self.task.machine.deadline();
             let event = tokio::select! {
+                // What an earlier daemon had begun is ordered at adoption, and tells why a process ended.
+                biased;
                 order = orders.recv() => match order {
-                    Some(Order::Event(event)) => event,
+                    Some(Order::Event(event)) => {
+                        self.seen += 1;
+                        event
+                    }
                     Some(Order::Saved) => {
                         self.acknowledge().await;
                         continue;
@@ -215,6 +228,7 @@ impl Running {
             Effect::StopTree { path, signal, grace, .. } => {
                 let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
                 let stop = ToShim::Stop { path: path.id().to_owned(), signal, grace_ms };
+                self.reconnect().await;
                 if let Some(link) = &mut self.task.link
                     && let Err(error) = link.send(stop).await
                 {
@@ -248,6 +262,21 @@ impl Running {
         link.send(ToShim::Launch(launch.numbered(generation))).await?;
         self.task.link = Some(link);
         Ok(())
+    }
+
+    /// A shim that could not be reached when it was adopted may be reached by now.
+    async fn reconnect(&mut self) {
+        if self.task.link.is_some() {
+            return;
+        }
+        match Link::connect(&self.task.shim.files().socket).await {
+            Ok(mut link) => {
+                // If that fails, so does what follows, and that is told.
+                let _ = link.send(ToShim::Describe).await;
+                self.task.link = Some(link);
+            }
+            Err(error) => tracing::error!(agent = self.task.name, %error, "its shim cannot be reached"),
+        }
     }
 
     fn spawn_shim(&self, path: RestartPath) -> io::Result<Link> {
@@ -300,7 +329,13 @@ impl Running {
         let report = self.task.report();
         let idle = report.idle && self.retiring.is_none();
         // The fleet task ends last.
-        let _ = self.task.fleet.send(Message::Report(Report { idle, to_save, answers, ..report }));
+        let _ = self.task.fleet.send(Message::Report(Report {
+            idle,
+            to_save,
+            answers,
+            seen: self.seen,
+            ..report
+        }));
     }
 }
 

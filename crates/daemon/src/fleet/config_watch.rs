@@ -1,6 +1,7 @@
 //! The config in force, and the file that it is read from again.
 
 use super::launch;
+use crate::last_good::{self, FirstConfig, LastGood};
 use mcp_restart_config::{Agent, Config, Environment, LoadError};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ pub(super) struct ConfigWatch {
     entries: Vec<Entry>,
     seen: Option<Stamp>,
     error: Option<LoadError>,
+    last_good: LastGood,
 }
 
 /// An agent of the config.
@@ -34,16 +36,27 @@ struct Stamp {
 }
 
 impl ConfigWatch {
-    pub(super) fn new(config: Config, environment: Environment) -> Self {
+    pub(super) fn new(first: FirstConfig, environment: Environment, mut last_good: LastGood) -> Self {
+        let FirstConfig { config, text } = first;
         let entries = entries(&config);
-        Self { environment, at_start: config.clone(), in_force: config, entries, seen: None, error: None }
+        let error = text.map(|text| last_good.keep(&text)).err();
+        Self {
+            environment,
+            at_start: config.clone(),
+            in_force: config,
+            entries,
+            seen: None,
+            error,
+            last_good,
+        }
     }
 
     /// Reads the file again, whatever it looks like: before a start or a restart.
     pub(super) fn read(&mut self) -> Result<(), &LoadError> {
         self.seen = self.stamp();
-        match mcp_restart_config::load(&self.in_force.file, &self.environment) {
-            Ok(config) => {
+        match last_good::read(&self.in_force.file, &self.environment) {
+            Ok((config, text)) => {
+                self.last_good.keep(&text);
                 if self.error.take().is_some() || config != self.in_force {
                     self.entries = entries(&config);
                     self.in_force = config;

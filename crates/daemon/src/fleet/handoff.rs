@@ -48,6 +48,31 @@ pub(super) fn compose(
     }
 }
 
+/// The hand-off of a restart that is tried once more. What was put in place already, for a process that
+/// never came, is taken back.
+pub(super) fn take_back(state_dir: &Path, name: &str, generation: u64) -> Handoff {
+    let next = next_file(state_dir, name);
+    if let Some(handoff) = read(&next) {
+        return handoff;
+    }
+    if let Some(handoff) = read_present(state_dir, name).filter(|present| present.generation == generation) {
+        if let Err(error) = std::fs::rename(file(state_dir, name), next) {
+            tracing::error!(agent = name, %error, "the hand-off note could not be taken back");
+        }
+        return handoff;
+    }
+    Handoff {
+        agent: name.to_owned(),
+        generation,
+        at: Timestamp::now(),
+        notes: Vec::new(),
+        config_diff: Vec::new(),
+        request_id: None,
+        rolled_back: false,
+        read_at: None,
+    }
+}
+
 /// Puts the hand-off of an accepted restart on disk.
 pub(super) fn write_next(state_dir: &Path, handoff: &Handoff) -> io::Result<()> {
     let next = next_file(state_dir, &handoff.agent);
@@ -192,6 +217,18 @@ mod tests {
         discard_next(dir.path(), "a");
         promote(dir.path(), "a", 2);
         assert_eq!(read_present(dir.path(), "a"), None);
+    }
+
+    #[test]
+    fn a_restart_that_is_tried_once_more_has_its_notes_wherever_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let accepted = accept(dir.path(), 2, note(Caller::Operator, "one"));
+        assert_eq!(take_back(dir.path(), "a", 2), accepted, "not yet put in place");
+        promote(dir.path(), "a", 2);
+        assert_eq!(take_back(dir.path(), "a", 2), accepted, "put in place for a process that never came");
+        promote(dir.path(), "a", 2);
+        assert_eq!(read_present(dir.path(), "a"), Some(accepted));
+        assert_eq!(take_back(dir.path(), "a", 3).notes, [], "the note of the process before is not its own");
     }
 
     #[test]

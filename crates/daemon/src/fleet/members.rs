@@ -25,11 +25,15 @@ pub(super) struct Members {
     children: Children,
     messages: mpsc::UnboundedSender<Message>,
     by_name: BTreeMap<String, Member>,
+    /// Orders that wait until the state is stored.
+    outbox: Vec<(String, Order)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Member {
     orders: mpsc::UnboundedSender<Order>,
+    /// How many events it was given, those in the outbox included.
+    ordered: u64,
     /// What its task said last.
     pub report: Report,
     /// The generation that reached the MCP endpoint, and when it last did.
@@ -42,7 +46,7 @@ impl Members {
         children: Children,
         messages: mpsc::UnboundedSender<Message>,
     ) -> Self {
-        Self { state_dir, children, messages, by_name: BTreeMap::new() }
+        Self { state_dir, children, messages, by_name: BTreeMap::new(), outbox: Vec::new() }
     }
 
     /// Gives an agent of the config its task, if it has none.
@@ -55,7 +59,7 @@ impl Members {
     }
 
     /// Takes on a process that an earlier daemon started.
-    pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Link, last_exit: Option<LastExit>) {
+    pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Option<Link>, last_exit: Option<LastExit>) {
         let machine = Machine::adopted(facts.generation, facts.pid, facts.started_at, last_exit);
         let launched = Launched {
             hash: facts.launch_hash,
@@ -64,7 +68,7 @@ impl Members {
             log_file: String::from_utf8_lossy(&facts.log_file).into_owned(),
             shim_pid: Some(facts.shim_pid),
         };
-        self.add(&facts.name, machine, Some(link), Some(launched));
+        self.add(&facts.name, machine, link, Some(launched));
     }
 
     fn add(
@@ -85,20 +89,38 @@ impl Members {
             fleet: self.messages.clone(),
         };
         let report = task.report();
-        self.by_name.insert(name.to_owned(), Member { orders: task.start(), report, connected: None });
+        let member = Member { orders: task.start(), ordered: 0, report, connected: None };
+        self.by_name.insert(name.to_owned(), member);
     }
 
-    pub(super) fn order(&self, name: &str, order: Order) {
-        if let Some(member) = self.by_name.get(name) {
-            // An agent task lives as long as its sender.
-            let _ = member.orders.send(order);
+    /// Gives an order, which goes out with [`Members::dispatch`].
+    pub(super) fn order(&mut self, name: &str, order: Order) {
+        if let Some(member) = self.by_name.get_mut(name) {
+            member.ordered += u64::from(matches!(order, Order::Event(_)));
+            self.outbox.push((name.to_owned(), order));
         }
     }
 
-    pub(super) fn order_all(&self, order: impl Fn() -> Order) {
-        for member in self.by_name.values() {
-            let _ = member.orders.send(order());
+    pub(super) fn order_all(&mut self, order: impl Fn() -> Order) {
+        let names: Vec<String> = self.by_name.keys().cloned().collect();
+        for name in names {
+            self.order(&name, order());
         }
+    }
+
+    /// Sends the orders that were given: what leads to them is stored by now.
+    pub(super) fn dispatch(&mut self) {
+        for (name, order) in self.outbox.drain(..) {
+            if let Some(member) = self.by_name.get(&name) {
+                // An agent task lives as long as its sender.
+                let _ = member.orders.send(order);
+            }
+        }
+    }
+
+    /// Whether a report tells what became of every order that was given.
+    pub(super) fn is_latest(&self, report: &Report) -> bool {
+        self.by_name.get(&report.name).is_some_and(|member| member.ordered == report.seen)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {

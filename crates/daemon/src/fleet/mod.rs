@@ -15,7 +15,9 @@ mod adopt;
 mod agent;
 mod answers;
 mod config_watch;
+mod finish;
 mod handoff;
+mod intent;
 mod launch;
 mod link;
 mod logs;
@@ -29,7 +31,8 @@ mod task;
 mod tokens;
 
 use crate::children::Children;
-use mcp_restart_config::{Config, Environment};
+use crate::last_good::FirstConfig;
+use mcp_restart_config::Environment;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
     AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, RestartAnswer, Terminal,
@@ -42,8 +45,8 @@ use tokio::sync::{mpsc, oneshot};
 /// What the fleet needs to begin.
 #[derive(Debug)]
 pub(crate) struct FleetSetup {
-    /// The config as it was read at the start of the daemon.
-    pub config: Config,
+    /// The config in force at the start of the daemon.
+    pub first: FirstConfig,
     /// With what the config is read again.
     pub environment: Environment,
     /// The state dir, which the caller holds the lock of.

@@ -5,12 +5,14 @@ use mcp_restart_config::Agent;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure, RestartAnswer};
 use mcp_restart_protocol::request::RestartRequest;
 use mcp_restart_protocol::timestamp::Timestamp;
+use serde::{Deserialize, Serialize};
 
 /// The longest request id, in bytes.
 const REQUEST_ID_MAX: usize = 128;
 
 /// By what a repeated request is recognised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct ReplayKey {
     caller: String,
     request_id: String,
@@ -36,6 +38,11 @@ impl ReplayKey {
             Caller::Supervisor => "supervisor".to_owned(),
         };
         Ok(Some(Self { caller, request_id: request_id.clone(), launch_hash }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests(request_id: &str) -> Self {
+        Self { caller: "operator".to_owned(), request_id: request_id.to_owned(), launch_hash: 1 }
     }
 
     /// What the first such request was answered.

@@ -4,13 +4,14 @@
 use super::agent::Order;
 use super::answers::shutting_down;
 use super::config_watch::Entry;
+use super::intent::{Goal, Intent};
 use super::launch::{self, Launch, Surroundings};
 use super::repetition::{self, ReplayKey};
-use super::task::{FleetTask, Pending};
+use super::task::{Audience, FleetTask, Pending};
 use super::{Lifecycle, Reply, handoff, rights};
 use mcp_restart_agents::Restart;
 use mcp_restart_config::{Agent, Control};
-use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Note, RestartAnswer};
+use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Handoff, Note, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{NOTE_MAX, RestartRequest};
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -30,6 +31,7 @@ impl FleetTask {
                 if self.members.is_idle(&name) {
                     handoff::discard_next(&self.state_dir, &name);
                 }
+                self.begin_launch(&name, Goal::Start, request.path);
                 let pending = Pending::Agent { name: name.clone(), entry: Some(entry.agent), reply };
                 let mode = if request.wait { Mode::Wait } else { Mode::NoWait };
                 let ask = self.ask(pending, launch, request.path, mode);
@@ -52,6 +54,8 @@ impl FleetTask {
             return;
         }
         handoff::discard_next(&self.state_dir, name);
+        self.waiting.remove(name);
+        self.store.begin(name, Intent::stop(*path, self.members.generation(name)));
         let entry = self.entry_or_launched(name);
         let stop = stop_plan(entry.as_deref(), *path);
         let ticket = self.ticket(Pending::Agent { name: name.clone(), entry, reply });
@@ -77,9 +81,14 @@ impl FleetTask {
             }
             Ok(Accepted::Anew { entry, launch, config_diff, replay }) => {
                 let (name, entry) = (entry.agent.name.clone(), entry.agent);
-                let repeated = Vec::new();
-                let pending =
-                    Pending::Restart { name: name.clone(), entry, config_diff, replay, reply, repeated };
+                let pending = Pending::Restart {
+                    name: name.clone(),
+                    entry,
+                    config_diff,
+                    replay: self.begin_restart(&name, path, replay),
+                    audience: Audience::Caller(reply),
+                    repeated: Vec::new(),
+                };
                 let mode = mode(caller, &name, request.wait);
                 let ask = self.ask(pending, *launch, path, mode);
                 self.members.order(&name, Order::Event(MachineEvent::Restart(ask)));
@@ -126,10 +135,7 @@ impl FleetTask {
         let unsettled = self.members.is_settling(&name);
         let handoff =
             handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, unsettled);
-        let notes = handoff::notes_for_prompt(&handoff, &name);
-        let prompt =
-            mcp_restart_agents::restart_prompt(&describe(caller, &name), generation, &notes, &config_diff);
-        let launch = self.prepare(&entry, path, Some(Restart { prompt: &prompt, session_id: None }))?;
+        let launch = self.prepare_restart(&entry, path, &handoff, caller)?;
         handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
             Failure::new(ErrorCode::Internal, format!("the note for {name} could not be stored: {error}"))
         })?;
@@ -139,10 +145,43 @@ impl FleetTask {
         Ok(Accepted::Anew { entry, launch: Box::new(launch), config_diff, replay })
     }
 
+    /// Writes down that a launch is about to be begun.
+    fn begin_launch(&mut self, name: &str, goal: Goal, path: RestartPath) {
+        self.waiting.remove(name);
+        let generation = self.members.generation(name).saturating_add(1);
+        self.store.begin(name, Intent::launch(goal, path, generation));
+    }
+
+    /// The same for a restart. Gives the requests that its outcome answers: its own, and those of the
+    /// restart that an earlier daemon had accepted and that it takes the place of.
+    fn begin_restart(&mut self, name: &str, path: RestartPath, own: Option<ReplayKey>) -> Vec<ReplayKey> {
+        let inherits = self.waiting.contains(name);
+        self.begin_launch(name, Goal::Restart, path);
+        let Some(intent) = self.store.intent_mut(name) else { return own.into_iter().collect() };
+        intent.requests.extend(own.clone());
+        if inherits { intent.requests.clone() } else { own.into_iter().collect() }
+    }
+
+    /// The launch of a restart, whose prompt says who asked for it and what they wrote.
+    pub(super) fn prepare_restart(
+        &mut self,
+        entry: &Entry,
+        path: RestartPath,
+        handoff: &Handoff,
+        asker: &Caller,
+    ) -> Result<Launch, Failure> {
+        let name = &entry.agent.name;
+        let notes = handoff::notes_for_prompt(handoff, name);
+        let asker = describe(asker, name);
+        let prompt =
+            mcp_restart_agents::restart_prompt(&asker, handoff.generation, &notes, &handoff.config_diff);
+        self.prepare(entry, path, Some(Restart { prompt: &prompt, session_id: None }))
+    }
+
     fn under_way(&self, key: &ReplayKey) -> Option<Ticket> {
         let mut pending = self.pending.iter();
         pending.find_map(|(ticket, pending)| match pending {
-            Pending::Restart { replay: Some(found), .. } if found == key => Some(*ticket),
+            Pending::Restart { replay, .. } if replay.contains(key) => Some(*ticket),
             _ => None,
         })
     }
@@ -169,7 +208,8 @@ impl FleetTask {
         entry.or_else(|| self.members.launched_entry(name))
     }
 
-    fn entry_read_again(&mut self, name: &str) -> Result<Entry, Failure> {
+    /// Reads the config again, whatever its file looks like.
+    pub(super) fn read_config(&mut self) -> Result<(), Failure> {
         if let Err(error) = self.config.read() {
             return Err(Failure::new(
                 ErrorCode::ConfigInvalid,
@@ -178,6 +218,11 @@ impl FleetTask {
             .hint("nothing was stopped or started; mend the file and ask again"));
         }
         self.enlist();
+        Ok(())
+    }
+
+    fn entry_read_again(&mut self, name: &str) -> Result<Entry, Failure> {
+        self.read_config()?;
         self.config.entry(name).cloned().ok_or_else(|| self.unknown(name))
     }
 
@@ -234,30 +279,15 @@ impl FleetTask {
     }
 
     fn ticket(&mut self, pending: Pending) -> Ticket {
-        self.next_ticket += 1;
-        let ticket = Ticket(self.next_ticket);
+        let ticket = self.unattended_ticket();
         self.pending.insert(ticket, pending);
         ticket
     }
 
-    pub(super) fn autostart(&mut self) {
-        if !std::mem::take(&mut self.autostart) || self.is_closing {
-            return;
-        }
-        let entries: Vec<Entry> =
-            self.config.entries().iter().filter(|entry| entry.agent.autostart).cloned().collect();
-        for entry in entries {
-            let name = entry.agent.name.clone();
-            match self.prepare(&entry, RestartPath::Autostart, None) {
-                Ok(launch) => {
-                    handoff::discard_next(&self.state_dir, &name);
-                    let pending = Pending::Autostart { name: name.clone(), entry: entry.agent };
-                    let ask = self.ask(pending, launch, RestartPath::Autostart, Mode::Wait);
-                    self.members.order(&name, Order::Event(MachineEvent::Start(ask)));
-                }
-                Err(failure) => tracing::error!(agent = name, "autostart: {failure}"),
-            }
-        }
+    /// The ticket of a request that nobody waits for.
+    pub(super) fn unattended_ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
     }
 
     /// The failure for a name that nobody has.

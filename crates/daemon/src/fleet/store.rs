@@ -1,8 +1,10 @@
 //! `state.json`: what the daemon must not forget between its lives.
 
+use super::intent::Intent;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
 use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_supervisor::UnderWay;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -47,6 +49,9 @@ pub(super) struct AgentRecord {
     /// How it was left: stopped, exited or failed. A process that runs is found by its shim.
     #[serde(default)]
     pub state: Option<AgentState>,
+    /// What is under way.
+    #[serde(default)]
+    pub intent: Option<Intent>,
     /// How its last process ended.
     pub last_exit: Option<LastExit>,
     /// When it restarted itself, within the window of its limit.
@@ -109,6 +114,44 @@ impl Store {
     pub(super) fn agent_mut(&mut self, name: &str) -> &mut AgentRecord {
         self.dirty = true;
         self.state.agents.entry(name.to_owned()).or_default()
+    }
+
+    /// Writes down what is about to be begun; what is under way already is joined or replaced.
+    pub(super) fn begin(&mut self, name: &str, intent: Intent) {
+        let record = self.agent_mut(name);
+        record.intent = Some(intent.after(record.intent.as_ref()));
+    }
+
+    /// What is under way of an agent.
+    pub(super) fn intent(&self, name: &str) -> Option<&Intent> {
+        self.agent(name)?.intent.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn intent_mut(&mut self, name: &str) -> Option<&mut Intent> {
+        self.agent_mut(name).intent.as_mut()
+    }
+
+    /// Every agent of which something is under way, with that.
+    pub(super) fn intents(&self) -> Vec<(String, Intent)> {
+        let records = self.agents();
+        records.filter_map(|(name, record)| Some((name.to_owned(), record.intent.clone()?))).collect()
+    }
+
+    /// It is done, or given up.
+    pub(super) fn forget_intent(&mut self, name: &str) {
+        if self.intent(name).is_some() {
+            self.agent_mut(name).intent = None;
+        }
+    }
+
+    /// Brings what is written down to what the agent's machine says; nothing under way, nothing to finish.
+    pub(super) fn follow(&mut self, name: &str, under_way: Option<UnderWay>) {
+        let Some(intent) = self.agent(name).and_then(|record| record.intent.clone()) else { return };
+        let followed = under_way.map(|under_way| intent.clone().following(under_way));
+        if followed.as_ref() != Some(&intent) {
+            self.agent_mut(name).intent = followed;
+        }
     }
 
     /// Every agent that has a record.

@@ -5,25 +5,27 @@ use super::agent::{Order, Report, until};
 use super::answers;
 use super::config_watch::ConfigWatch;
 use super::handoff;
+use super::intent::Intent;
 use super::members::{Member, Members};
 use super::repetition::{self, ReplayKey};
 use super::requests::stop_plan;
 use super::store::Store;
 use super::{FleetSetup, FleetStatus, Message, Reply};
+use crate::last_good::LastGood;
 use mcp_restart_config::{Agent, lookup};
 use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::answer::{AgentAnswer, Event, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_supervisor::{Event as MachineEvent, Outcome, Ticket};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long agents with `autostart` wait for an endpoint.
+/// How long launches wait for an endpoint.
 const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -35,16 +37,16 @@ pub(super) struct FleetTask {
     pub(super) socket: PathBuf,
     pub(super) inherited: Vec<(OsString, OsString)>,
     pub(super) url: Option<String>,
-    /// Agents with `autostart` are still to be started.
-    pub(super) autostart: bool,
+    /// Agents whose launch waits for the endpoint; their intents are in the store.
+    pub(super) waiting: BTreeSet<String>,
+    /// What there is to tell about the daemon before this one.
+    pub(super) told: Vec<String>,
     pub(super) next_ticket: u64,
     pub(super) pending: HashMap<Ticket, Pending>,
     subscribers: Vec<mpsc::Sender<Event>>,
     revision: u64,
     closing: Option<oneshot::Sender<()>>,
     pub(super) is_closing: bool,
-    /// Exits that may be acknowledged as soon as the state is stored.
-    to_acknowledge: Vec<String>,
 }
 
 /// A request that an agent task works on.
@@ -59,26 +61,39 @@ pub(super) enum Pending {
         name: String,
         entry: Arc<Agent>,
         config_diff: Vec<String>,
-        replay: Option<ReplayKey>,
-        reply: Reply<RestartAnswer>,
+        replay: Vec<ReplayKey>,
+        audience: Audience,
         /// The same request, come again before it was answered.
         repeated: Vec<Reply<RestartAnswer>>,
     },
-    Autostart {
+    /// A launch that nobody waits for.
+    Unattended {
         name: String,
         entry: Arc<Agent>,
+        begun: Box<Intent>,
     },
+}
+
+/// Who is told how a restart came out.
+#[derive(Debug)]
+pub(super) enum Audience {
+    Caller(Reply<RestartAnswer>),
+    /// The caller was that of an earlier daemon: whoever looks.
+    Everybody(Box<Intent>),
 }
 
 impl FleetTask {
     pub(super) async fn new(setup: FleetSetup, messages: mpsc::UnboundedSender<Message>) -> Self {
-        let FleetSetup { config, environment, state_dir, socket, children } = setup;
+        let FleetSetup { first, environment, state_dir, socket, children } = setup;
         let (mut store, autostart) = Store::open(&state_dir, &mcp_restart_process::boot_id());
         // Also an agent that is started before the endpoint listens is told where it will.
-        let url = (config.port != 0).then(|| lookup::bridge_url(config.host, config.port));
-        let config = ConfigWatch::new(config, environment);
+        let (host, port) = (first.config.host, first.config.port);
+        let url = (port != 0).then(|| lookup::bridge_url(host, port));
+        let config = ConfigWatch::new(first, environment, LastGood::in_folder(&state_dir));
+        // Under the last good config nothing is started.
+        let autostart = autostart && config.error().is_none();
         let mut members = Members::new(state_dir.clone(), children, messages);
-        adopt::adopt(&mut members, &mut store).await;
+        let adopted = adopt::adopt(&mut members, &mut store).await;
         let mut task = Self {
             config,
             store,
@@ -87,42 +102,43 @@ impl FleetTask {
             socket,
             inherited: std::env::vars_os().collect(),
             url,
-            autostart,
+            waiting: BTreeSet::new(),
+            told: Vec::new(),
             next_ticket: 0,
             pending: HashMap::new(),
             subscribers: Vec::new(),
             revision: 0,
             closing: None,
             is_closing: false,
-            to_acknowledge: Vec::new(),
         };
         task.enlist();
-        task.store.save();
+        task.take_up(adopted, autostart);
+        task.store_and_dispatch();
         task
     }
 
     pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let mut give_up = Some(Instant::now() + ENDPOINT_LIMIT);
         loop {
-            if !self.autostart || !self.config.entries().iter().any(|entry| entry.agent.autostart) {
-                give_up = None;
-            }
+            give_up = give_up.filter(|_| !self.waiting.is_empty());
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.handle(message),
                     None => return,
                 },
-                () = until(give_up) => self.autostart(),
+                () = until(give_up) => self.launch_waiting(),
             }
             while let Ok(message) = inbox.try_recv() {
                 self.handle(message);
             }
-            // One write for everything that came at once, and no exit is forgotten before it.
-            self.store.save();
-            for name in std::mem::take(&mut self.to_acknowledge) {
-                self.members.order(&name, Order::Saved);
-            }
+            self.store_and_dispatch();
         }
+    }
+
+    /// One write for everything that came at once. Nothing is begun, and no exit forgotten, before it.
+    fn store_and_dispatch(&mut self) {
+        self.store.save();
+        self.members.dispatch();
     }
 
     fn handle(&mut self, message: Message) {
@@ -166,7 +182,7 @@ impl FleetTask {
             Message::Subscribe { events } => self.subscribe(events),
             Message::Endpoint { url } => {
                 self.url = Some(url);
-                self.autostart();
+                self.launch_waiting();
             }
             Message::ShutDown { path, reply } => self.shut_down(path, reply),
             Message::Hurry => self.members.order_all(|| Order::Event(MachineEvent::Hurry)),
@@ -247,7 +263,11 @@ impl FleetTask {
         self.is_closing = true;
         self.closing = Some(reply);
         let names: Vec<String> = self.members.iter().map(|(name, _)| name.to_owned()).collect();
+        self.waiting.clear();
         for name in names {
+            if !self.members.is_idle(&name) {
+                self.store.begin(&name, Intent::stop(path, self.members.generation(&name)));
+            }
             let stop = stop_plan(self.entry_or_launched(&name).as_deref(), path);
             self.members.order(&name, Order::Event(MachineEvent::Shutdown(stop)));
         }
@@ -295,7 +315,11 @@ impl FleetTask {
             record.state = state;
         }
         if report.to_save {
-            self.to_acknowledge.push(name.clone());
+            self.members.order(&name, Order::Saved);
+        }
+        // Of a launch that waits for the endpoint the machine does not know.
+        if self.members.is_latest(&report) && !self.waiting.contains(&name) {
+            self.store.follow(&name, report.under_way);
         }
         if self.members.take_report(report) {
             self.log_change(&name);
@@ -316,32 +340,36 @@ impl FleetTask {
 
     fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
         let Some(pending) = self.pending.remove(&ticket) else { return };
-        let (Pending::Agent { name, .. } | Pending::Restart { name, .. } | Pending::Autostart { name, .. }) =
+        let (Pending::Agent { name, .. } | Pending::Restart { name, .. } | Pending::Unattended { name, .. }) =
             &pending;
         let Some(view) = self.view(name) else { return };
         match pending {
             Pending::Agent { entry, reply, .. } => {
                 let _ = reply.send(answers::agent_answer(ticket, outcome, view, entry.as_deref()));
             }
-            Pending::Restart { name, entry, config_diff, replay, reply, repeated } => {
+            Pending::Restart { name, entry, config_diff, replay, audience, repeated } => {
                 if matches!(outcome, Outcome::SpawnFailed(_)) && view.pid.is_some() {
                     // It was refused before anything was touched, so nobody is handed its note.
                     handoff::discard_next(&self.state_dir, &name);
                 }
                 let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff);
-                if let (Some(key), Ok(answer)) = (replay, &answer) {
-                    key.remember(&mut self.store, answer, Timestamp::now());
+                if let Ok(answer) = &answer {
+                    for key in replay {
+                        key.remember(&mut self.store, answer, Timestamp::now());
+                    }
                 }
                 for reply in repeated {
                     let answer = answer.clone().map(|answer| repetition::replayed(answer, Timestamp::now()));
                     let _ = reply.send(answer);
                 }
-                let _ = reply.send(answer);
-            }
-            Pending::Autostart { entry, name } => {
-                if let Err(failure) = answers::agent_answer(ticket, outcome, view, Some(&entry)) {
-                    tracing::error!(agent = name, "autostart: {failure}");
+                match audience {
+                    Audience::Caller(reply) => drop(reply.send(answer)),
+                    Audience::Everybody(begun) => self.tell_outcome(&name, &begun, answer.as_ref().err()),
                 }
+            }
+            Pending::Unattended { name, entry, begun } => {
+                let answer = answers::agent_answer(ticket, outcome, view, Some(&entry));
+                self.tell_outcome(&name, &begun, answer.as_ref().err());
             }
         }
     }

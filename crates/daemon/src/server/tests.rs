@@ -4,6 +4,7 @@ use super::{Context, Identification, Room, serve};
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, FleetSetup};
+use crate::last_good::FirstConfig;
 use crate::program::Program;
 use mcp_restart_config::{Environment, Secret, lookup};
 use mcp_restart_process::send_with_descriptor;
@@ -51,7 +52,7 @@ impl Served {
         let listener = UnixListener::bind(&socket).unwrap();
         let children = Children::start(1024).unwrap();
         let setup = FleetSetup {
-            config,
+            first: FirstConfig { config, text: Ok("{}".to_owned()) },
             environment,
             state_dir: state_dir.clone(),
             socket: socket.clone(),
