@@ -23,3 +23,4 @@ mod self_restart;
 mod terminal;
 mod tidy;
 mod trees;
+mod upgrade;

@@ -69,6 +69,16 @@ pub(crate) enum Command {
     },
     /// Start the daemon in the background and wait until it serves
     Up,
+    /// Put the program on disk in the place of the daemon that runs; every agent runs on
+    Upgrade {
+        /// Return as soon as the daemon makes way, if a service manager starts the next one, else as soon as that
+        /// is started
+        #[arg(long)]
+        no_wait: bool,
+        /// Wait no longer than this and exit 7
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        timeout: Option<Duration>,
+    },
     /// Stop every agent and the daemon, and wait until they are gone
     Down,
     /// Show the daemon, its endpoint and its agents; exit 3 if no daemon runs

@@ -11,6 +11,7 @@ use crate::problem::{Exit, Problem};
 use crate::talk::{self, Summary};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::client::ClientError;
+use mcp_restart_protocol::upgrade::Launch;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader, Read};
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks at a daemon that is starting.
 const PAUSE: Duration = Duration::from_millis(4);
+/// What a service manager tells its direct child.
+const MANAGERS: [&str; 5] =
+    ["INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "XPC_SERVICE_NAME"];
 /// The variables of mcp-restart that a daemon has from its operator; an agent's others are not passed on.
 const OPERATORS: [&str; 3] = ["MCP_RESTART_LOG", "MCP_RESTART_TOKEN", "MCP_RESTART_ALLOW_STALE"];
 
@@ -64,9 +68,51 @@ pub(crate) fn start(
     let program = daemon_program();
     let state_dir = place.state_dir.as_os_str();
     let flags = ["--config".as_ref(), config.as_os_str(), "--state-dir".as_ref(), state_dir];
-    let (child, said) = spawn(path, &program, &flags, owner).map_err(|error| {
-        Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
-    })?;
+    let (child, said) =
+        spawn(path, &program, &flags, owner).map_err(|error| cannot_start(&program, &error))?;
+    Ok(Starting { child, said, words: Vec::new(), place: place.clone() })
+}
+
+/// Asks the program of a successor whether it accepts config and state as they are.
+pub(crate) async fn check(place: &Place, program: &Path, launch: &Launch) -> Result<(), Problem> {
+    let arguments: Vec<&OsStr> = arguments(launch).chain([OsStr::new("--check")]).collect();
+    let mut command = as_it_was(program, launch);
+    command.args(&arguments);
+    let shown = program.display();
+    let (child, said) = listened_to(command)
+        .map_err(|error| Problem::caused(Exit::Failed, format!("cannot execute {shown}"), &error))?;
+    let mut checking = Checking(Starting { child, said, words: Vec::new(), place: place.clone() });
+    let seconds = PATIENCE.as_secs();
+    match checking.0.ended_within(PATIENCE).await? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(checking.0.failure(status)),
+        None => Err(Problem::new(Exit::Failed, format!("`{shown} --check` does not end within {seconds} s"))),
+    }
+}
+
+/// A program that is asked; it ends when nobody waits for its answer any more.
+struct Checking(Starting);
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        // It has ended by itself, as a rule.
+        let _ = self.0.kill(RestartPath::CtlUpgrade);
+    }
+}
+
+/// Starts the successor of a daemon that has made way, as that one was started.
+pub(crate) fn start_successor(
+    path: RestartPath,
+    place: &Place,
+    program: &Path,
+    launch: &Launch,
+) -> Result<Starting, Problem> {
+    let session = || {
+        let mut command = as_it_was(&env::current_exe()?, launch);
+        command.arg("daemon-session").arg("--").arg(program).args(arguments(launch));
+        listened_to_daemon(path, command)
+    };
+    let (child, said) = session().map_err(|error| cannot_start(program, &error))?;
     Ok(Starting { child, said, words: Vec::new(), place: place.clone() })
 }
 
@@ -164,22 +210,29 @@ impl Starting {
         format!("look into {}", self.place.state_dir.join("mcp-restart.log").display())
     }
 
-    /// Waits until the process has ended, for as long as `patience`; tells whether it has.
-    pub(crate) async fn ended_within(&mut self, patience: Duration) -> io::Result<bool> {
+    /// Waits until the process has ended, for as long as `patience`; tells how, if it has.
+    pub(crate) async fn ended_within(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + patience;
-        while self.child.try_wait()?.is_none() {
+        loop {
+            // A pipe that is full would keep it waiting.
+            self.listen();
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
             if Instant::now() >= deadline {
-                return Ok(false);
+                return Ok(None);
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(true)
     }
 
     /// Ends the process by force and waits for it: for a daemon that answers nothing any more.
     pub(crate) fn kill(&mut self, path: RestartPath) -> io::Result<()> {
-        if path != RestartPath::CtlDown {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `down` ends a daemon"));
+        if !matches!(path, RestartPath::CtlDown | RestartPath::CtlUpgrade) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "only `down` and `upgrade` end a daemon",
+            ));
         }
         self.child.kill()?;
         self.child.wait().map(drop)
@@ -219,9 +272,6 @@ fn spawn(
     flags: &[&OsStr],
     owner: Owner,
 ) -> io::Result<(Child, PipeReader)> {
-    if path != RestartPath::CtlUp {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `up` starts a daemon"));
-    }
     let mut command = Command::new(env::current_exe()?);
     command.arg("daemon-session");
     if owner == Owner::Demo {
@@ -233,13 +283,48 @@ fn spawn(
             command.env_remove(variable);
         }
     }
+    command.current_dir("/");
+    listened_to_daemon(path, command)
+}
+
+/// A program in the environment and the working directory of the daemon that was launched like this.
+#[expect(clippy::disallowed_methods, reason = "the daemon that comes after another, and what asks it before")]
+fn as_it_was(program: &Path, launch: &Launch) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
+    let cwd = launch.cwd.as_ref().map(|cwd| Path::new(&cwd.0)).filter(|cwd| cwd.is_dir());
+    command.current_dir(cwd.unwrap_or(Path::new("/")));
+    command
+}
+
+fn arguments(launch: &Launch) -> impl Iterator<Item = &OsStr> {
+    launch.arguments.iter().map(|argument| argument.0.as_os_str())
+}
+
+fn listened_to_daemon(path: RestartPath, command: Command) -> io::Result<(Child, PipeReader)> {
+    if !matches!(path, RestartPath::CtlUp | RestartPath::CtlUpgrade) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "only `up` and `upgrade` start a daemon"));
+    }
+    listened_to(command)
+}
+
+/// Starts a program whose standard error comes here.
+fn listened_to(mut command: Command) -> io::Result<(Child, PipeReader)> {
     let (said, says) = io::pipe()?;
     rustix::io::ioctl_fionbio(&said, true)?;
-    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
     Ok((command.spawn()?, said))
 }
 
+fn cannot_start(program: &Path, error: &io::Error) -> Problem {
+    Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), error)
+}
+
 fn passes(variable: &OsStr, value: &OsStr, owner: Owner) -> bool {
+    // A daemon in the background is nobody's service, whatever the terminal is.
+    if MANAGERS.iter().any(|known| variable == *known) {
+        return false;
+    }
     if !variable.as_bytes().starts_with(b"MCP_RESTART_") {
         return true;
     }
@@ -271,6 +356,7 @@ mod tests {
         for owner in [Owner::User, Owner::Demo] {
             assert!(passes("PATH", "/bin", owner));
             assert!(passes("MCP_RESTART_LOG", "debug", owner));
+            assert!(!passes("SYSTEMD_EXEC_PID", "7", owner));
             assert!(!passes("MCP_RESTART_SOCKET", "/s", owner));
             assert!(!passes("MCP_RESTART_AGENT", "claude", owner));
             assert!(!passes("MCP_RESTART_TOKEN", "mra_1", owner));

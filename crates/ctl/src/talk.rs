@@ -3,6 +3,7 @@
 use crate::context::{Found, Place};
 use crate::problem::{Exit, Problem};
 use futures_util::{SinkExt, StreamExt};
+use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
     Answer, ErrorCode, Event, Failure, Handoff, McpConfig, ServerBody, ServerFrame, ServerStatus, Terminal,
@@ -11,7 +12,8 @@ use mcp_restart_protocol::client::{self, ClientError, PATIENCE};
 use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
-use serde::Deserialize;
+use mcp_restart_protocol::upgrade::{Ask, Leave, Leaving, Offer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io;
 use std::os::unix::net::SocketAddr;
@@ -34,6 +36,8 @@ pub(crate) struct Daemon {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary {
+    /// Its version.
+    pub(crate) version: String,
     /// Its process id.
     pub(crate) pid: u32,
     /// The config file that it serves.
@@ -202,12 +206,70 @@ pub(crate) async fn summary(socket: &Path) -> Result<Summary, ClientError> {
 /// Asks a daemon of any version to stop everything; the connection ends when it is gone.
 pub(crate) async fn shut_down(socket: &Path, request: &Value) -> Result<(UnixStream, Value), ClientError> {
     let (mut stream, _) = client::greet(socket, Verb::Shutdown).await?;
-    let text = request.to_string();
-    let length = u32::try_from(text.len()).map_err(|_| ClientError::Codec(CodecError::TooLong))?;
-    let frame = [&length.to_le_bytes(), text.as_bytes()].concat();
-    stream.write_all(&frame).await.map_err(|_| ClientError::Closed)?;
+    write_json(&mut stream, request).await?;
     let answer = read_json(&mut stream).await?;
     Ok((stream, answer))
+}
+
+/// A daemon of any version that has been asked to make way, and does once it is told to.
+pub(crate) struct Upgrade {
+    stream: UnixStream,
+    /// What it said about itself.
+    pub(crate) offer: Offer,
+}
+
+impl Upgrade {
+    /// Asks the daemon of this place; it goes on as before.
+    pub(crate) async fn ask(place: &Place) -> Result<Self, Problem> {
+        let failed = |error| problem(&error, place);
+        let (mut stream, hello) = client::greet(&place.socket, Verb::Upgrade).await.map_err(failed)?;
+        if hello.verb != Verb::Upgrade {
+            let message =
+                format!("the running daemon is version {}, which cannot be upgraded", hello.version);
+            return Err(Problem::new(Exit::Failed, message).hint(format!("end it: {} down", place.program())));
+        }
+        write_json(&mut stream, &Ask { path: RestartPath::CtlUpgrade.id().to_owned() })
+            .await
+            .map_err(failed)?;
+        let answer = read_json(&mut stream).await.map_err(failed)?;
+        Ok(Self { stream, offer: accepted(answer)?.map_err(failed)? })
+    }
+
+    /// Has it make way. It refuses everything new from now on, and is gone when [`Upgrade::gone`] returns.
+    pub(crate) async fn leave(&mut self, place: &Place) -> Result<(), Problem> {
+        let failed = |error| problem(&error, place);
+        write_json(&mut self.stream, &Leave { leave: true }).await.map_err(failed)?;
+        let answer = read_json(&mut self.stream).await.map_err(failed)?;
+        let Leaving { leaving } = accepted(answer)?.map_err(failed)?;
+        if leaving { Ok(()) } else { Err(Problem::new(Exit::Failed, "the daemon does not make way")) }
+    }
+
+    /// Waits for the end of the daemon.
+    pub(crate) async fn gone(&mut self) {
+        while matches!(self.stream.read(&mut [0; 64]).await, Ok(1..)) {}
+    }
+}
+
+/// What an answer of the small verbs says, unless it is a refusal.
+fn accepted<T: for<'de> Deserialize<'de>>(answer: Value) -> Result<Result<T, ClientError>, Problem> {
+    let Some(error) = answer.get("error") else {
+        return Ok(serde_json::from_value(answer)
+            .map_err(|error| ClientError::Codec(CodecError::Malformed(error.to_string()))));
+    };
+    let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+    let message = text("message").unwrap_or_else(|| "the daemon refuses".to_owned());
+    let code = error.get("code").cloned().and_then(|code| serde_json::from_value(code).ok());
+    // A newer daemon may have words for it that this version does not know.
+    let failure = Failure { code: code.unwrap_or(ErrorCode::Internal), message, hint: text("hint") };
+    Err(failure.into())
+}
+
+async fn write_json(stream: &mut UnixStream, value: &impl Serialize) -> Result<(), ClientError> {
+    let text = serde_json::to_vec(value)
+        .map_err(|error| ClientError::Codec(CodecError::Malformed(error.to_string())))?;
+    let length = u32::try_from(text.len()).map_err(|_| ClientError::Codec(CodecError::TooLong))?;
+    let frame = [&length.to_le_bytes()[..], &text].concat();
+    stream.write_all(&frame).await.map_err(|_| ClientError::Closed)
 }
 
 async fn read_json<T: for<'de> Deserialize<'de>>(stream: &mut UnixStream) -> Result<T, ClientError> {
@@ -250,8 +312,14 @@ pub(crate) fn problem(error: &ClientError, place: &Place) -> Problem {
             format!("the daemon in {} cannot be reached", place.state_dir.display()),
             cause,
         ),
-        ClientError::Mismatch { .. } => Problem::caused(Exit::Failed, "version mismatch", error)
-            .hint(format!("restart the daemon with this version: {program} down && {program} up")),
+        ClientError::Mismatch { daemon_protocol, .. } => {
+            let hint = if *daemon_protocol < PROTOCOL {
+                format!("upgrade the daemon, every agent runs on: {program} upgrade")
+            } else {
+                "this program is older than the daemon: use the one that was installed with it".to_owned()
+            };
+            Problem::caused(Exit::Failed, "version mismatch", error).hint(hint)
+        }
         ClientError::Refused(failure) => failure.clone().into(),
         ClientError::Silent { pid } => {
             let look = match pid {

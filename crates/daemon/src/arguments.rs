@@ -27,6 +27,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) no_bridge: bool,
 
+    /// Say whether this version accepts config and state, and change nothing
+    #[arg(long)]
+    pub(crate) check: bool,
+
     #[arg(
         long,
         value_enum,

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod bridge;
+mod check;
 mod children;
 mod fleet;
 mod last_good;
@@ -20,10 +21,13 @@ mod run;
 mod server;
 mod start_error;
 mod state_dir;
+mod successor;
 
 use arguments::Arguments;
 use clap::Parser;
+use mcp_restart_protocol::upgrade::LEFT_STATUS;
 use mcp_restart_shim::{SHIM_SUBCOMMAND, ShimArgs};
+use run::End;
 use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -44,12 +48,17 @@ pub fn main() -> ExitCode {
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
     };
-    match run::run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody is left to tell when this fails.
-            let _ = io::stderr().write_all(error.report().as_bytes());
-            ExitCode::from(error.exit_code())
-        }
+    let ended = if arguments.check { check::check(&arguments) } else { run::run(&arguments).map(exit_code) };
+    ended.unwrap_or_else(|error| {
+        // Nobody is left to tell when this fails.
+        let _ = io::stderr().write_all(error.report().as_bytes());
+        ExitCode::from(error.exit_code())
+    })
+}
+
+fn exit_code(end: End) -> ExitCode {
+    match end {
+        End::Stopped => ExitCode::SUCCESS,
+        End::MadeWay => ExitCode::from(LEFT_STATUS),
     }
 }

@@ -1,5 +1,7 @@
 //! Whether the program on disk is still the one that runs.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -22,6 +24,17 @@ struct Mark {
 }
 
 impl Program {
+    /// The program that this process runs, where it was found when it was started: a symbolic link that led to
+    /// it is kept, since the next version is put behind it.
+    pub(crate) fn own() -> io::Result<Self> {
+        let executable = Self::at(env::current_exe()?)?;
+        let called = env::args_os().next().and_then(|name| {
+            found_as(&name, &env::current_dir().ok()?, &env::var_os("PATH").unwrap_or_default())
+        });
+        let called = called.and_then(|path| Self::at(path).ok());
+        Ok(called.filter(|called| called.started == executable.started).unwrap_or(executable))
+    }
+
     /// The program that is at `path` now and is about to be, or has just been, started.
     pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
         let started = Mark::of(&fs::metadata(&path)?);
@@ -43,6 +56,16 @@ impl Program {
     }
 }
 
+/// Where a program with this name was found, if it was found as a shell finds it.
+fn found_as(name: &OsStr, cwd: &Path, path: &OsStr) -> Option<PathBuf> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Some(cwd.join(name));
+    }
+    env::split_paths(path)
+        .map(|folder| folder.join(name))
+        .find(|found| found.is_absolute() && found.is_file())
+}
+
 impl Mark {
     fn of(file: &Metadata) -> Self {
         Self {
@@ -57,6 +80,19 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_found_where_a_shell_found_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "").unwrap();
+        let path = env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
+        let found = |name: &str| found_as(name.as_ref(), Path::new("/cwd"), &path);
+        assert_eq!(found("program"), Some(program));
+        assert_eq!(found("./program"), Some("/cwd/./program".into()));
+        assert_eq!(found("/bin/program"), Some("/bin/program".into()));
+        assert_eq!(found("other"), None);
+    }
 
     #[test]
     fn a_program_is_stale_once_its_file_is_replaced_or_gone() {

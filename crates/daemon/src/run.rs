@@ -4,18 +4,21 @@
 //!  config ─► state dir, lock ─► log ─► listening socket of the endpoint ─► socket ─► fleet ─► bridge ─► serve
 //!                                                                                                  │
 //!  exit 0 ◄─ lock ◄─ socket removed ◄─ bridge ended ◄─ last answers written ◄─ agents stopped ◄─ signal, or down
+//!                                                                                                  │
+//!  exit 75 ◄─ lock ◄─ socket removed ◄──────────────── last answers written ◄─ nothing under way ◄─ upgrade
 //! ```
 
 use crate::arguments::Arguments;
-use crate::bridge::{self, Beginning, Bridge};
+use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, Fleet, FleetSetup};
 use crate::last_good::{self, FirstConfig};
 use crate::logging;
 use crate::program::Program;
-use crate::server::{self, Context, Identification, Room};
+use crate::server::{self, Context, Identification, Room, Wish};
 use crate::start_error::StartError;
 use crate::state_dir::StateDir;
+use crate::successor::Manager;
 use mcp_restart_config::{Environment, lookup};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::session::forget_inherited;
@@ -27,15 +30,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 /// How long clients may take to read their last answers when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
+/// How long what is under way may take to end when the daemon makes way. What still is then goes on all the
+/// same: the shims do it, and the next daemon takes it up.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// How the daemon ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With every agent stopped.
+    Stopped,
+    /// With every agent running on, for the next daemon.
+    MadeWay,
+}
 
 /// Runs the daemon until a signal or a client ends it.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), StartError> {
+pub(crate) fn run(arguments: &Arguments) -> Result<End, StartError> {
     forget_inherited()?;
     let descriptors = raise_descriptor_limit()?;
     let started = Instant::now();
@@ -67,9 +82,9 @@ struct Daemon<'a> {
 }
 
 impl Daemon<'_> {
-    async fn live(self) -> Result<(), StartError> {
+    async fn live(self) -> Result<End, StartError> {
         let mut signals = Signals::new()?;
-        let own = own_program()?;
+        let own = Program::own()?;
         let (beginning, bridge_program) = self.endpoint(&own)?;
         let (listener, socket) = self.state_dir.listen()?;
         listener.set_nonblocking(true)?;
@@ -87,7 +102,7 @@ impl Daemon<'_> {
         })
         .await;
         let bridge = bridge::keep(beginning, self.bridge_setup(fleet.clone(), children, bridge_program));
-        let (shutdown, mut wishes) = mpsc::channel(1);
+        let (wishes, mut inbox) = mpsc::channel(1);
         let context = Arc::new(Context {
             identification: Identification::new(fleet.clone(), self.first.config.token.clone()),
             fleet: fleet.clone(),
@@ -96,7 +111,8 @@ impl Daemon<'_> {
             config_file: self.first.config.file.clone(),
             state_dir: self.state_dir.path().to_owned(),
             started: self.started,
-            shutdown,
+            manager: Manager::of_own_process(),
+            wishes,
             under_way: TaskTracker::new(),
         });
         let room = Room::within(self.descriptors.own);
@@ -108,22 +124,32 @@ impl Daemon<'_> {
             state_dir = %self.state_dir.path().display(),
             "serving"
         );
-        let path = tokio::select! {
-            () = signals.next() => RestartPath::DaemonShutdown,
-            Some(path) = wishes.recv() => path,
+        let path = until_ended(&fleet, &mut inbox, &mut signals).await;
+        // Whoever wishes something from now on is told that the daemon is ending.
+        inbox.close();
+        let end = if let Some(path) = path {
+            tracing::info!(%path, "ending: every agent is stopped");
+            stop_all(&fleet, path, &mut signals).await;
+            End::Stopped
+        } else {
+            tracing::info!(path = %RestartPath::CtlUpgrade, "making way: every agent runs on");
+            End::MadeWay
         };
-        tracing::info!(%path, "ending: every agent is stopped");
-        end(&fleet, &bridge, &context.under_way, path, &mut signals).await;
+        context.under_way.close();
+        let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;
+        if end == End::Stopped {
+            bridge.end().await;
+        }
         drop(socket);
         tracing::info!("ended");
-        Ok(())
+        Ok(end)
     }
 
     fn endpoint(&self, own: &Program) -> Result<(Beginning, PathBuf), StartError> {
         if self.arguments.no_bridge {
             return Ok((Beginning::Elsewhere, PathBuf::new()));
         }
-        let program = bridge::program::find(own.path().parent()).ok_or(StartError::NoBridge)?;
+        let program = bridge::program::find(own).ok_or(StartError::NoBridge)?;
         Ok((bridge::begin(self.state_dir.path(), self.address)?, program))
     }
 
@@ -148,20 +174,60 @@ impl Daemon<'_> {
     }
 }
 
-/// The program on disk that this process runs.
-fn own_program() -> io::Result<Program> {
-    Program::at(std::env::current_exe()?)
+/// Waits until the daemon has to stop everything and gives the path of that, or until it has made way.
+async fn until_ended(
+    fleet: &Fleet,
+    inbox: &mut mpsc::Receiver<Wish>,
+    signals: &mut Signals,
+) -> Option<RestartPath> {
+    loop {
+        let asker = match next_wish(inbox, signals).await {
+            Wish::End(path) => return Some(path),
+            Wish::MakeWay(asker) => asker,
+        };
+        tracing::info!("an upgrade is asked for: nothing new is begun");
+        let drained = timeout(DRAIN_LIMIT, fleet.make_way());
+        tokio::pin!(drained);
+        tokio::select! {
+            drained = &mut drained => {
+                if drained.is_err() {
+                    tracing::warn!("something is still under way; the next daemon takes it up");
+                }
+                return None;
+            }
+            () = gone(asker) => {
+                tracing::warn!("whoever asked for the upgrade is gone, and would have started the next daemon: this one stays");
+                fleet.stay();
+            }
+            path = next_end(inbox, signals) => return Some(path),
+        }
+    }
 }
 
-/// Stops the agents, lets their clients have the answers and ends the bridge. A signal that comes meanwhile
-/// skips the grace periods.
-async fn end(
-    fleet: &Fleet,
-    bridge: &Bridge,
-    under_way: &TaskTracker,
-    path: RestartPath,
-    signals: &mut Signals,
-) {
+async fn next_wish(inbox: &mut mpsc::Receiver<Wish>, signals: &mut Signals) -> Wish {
+    tokio::select! {
+        () = signals.next() => Wish::End(RestartPath::DaemonShutdown),
+        Some(wish) = inbox.recv() => wish,
+    }
+}
+
+async fn next_end(inbox: &mut mpsc::Receiver<Wish>, signals: &mut Signals) -> RestartPath {
+    loop {
+        if let Wish::End(path) = next_wish(inbox, signals).await {
+            return path;
+        }
+    }
+}
+
+async fn gone(asker: Option<oneshot::Receiver<()>>) {
+    match asker {
+        Some(asker) => drop(asker.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Stops the agents. A signal that comes meanwhile skips the grace periods.
+async fn stop_all(fleet: &Fleet, path: RestartPath, signals: &mut Signals) {
     let stopped = fleet.shut_down(path);
     tokio::pin!(stopped);
     loop {
@@ -173,9 +239,6 @@ async fn end(
             }
         }
     }
-    under_way.close();
-    let _ = timeout(LAST_ANSWERS, under_way.wait()).await;
-    bridge.end().await;
 }
 
 /// The signals that end the daemon.

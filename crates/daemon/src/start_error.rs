@@ -18,6 +18,8 @@ pub(crate) enum StartError {
     NoStateDir(NoStateDir),
     /// The state dir cannot be used.
     StateDir(StateDirError),
+    /// The stored state cannot be taken on: the file, and why.
+    State(PathBuf, String),
     /// The log cannot be written.
     Log(PathBuf, io::Error),
     /// The MCP endpoint cannot be listened on.
@@ -45,6 +47,10 @@ impl StartError {
             Self::Config(_) => "mend the file; mcp-restartctl config check tells when it is right".to_owned(),
             Self::NoStateDir(_) => "use --state-dir or MCP_RESTART_STATE_DIR, or set HOME".to_owned(),
             Self::StateDir(error) => error.hint(),
+            Self::State(..) => {
+                "a daemon that starts sets it aside and begins anew; move it away if that is what you want"
+                    .to_owned()
+            }
             Self::Log(..) => "make it writable, or move it away".to_owned(),
             Self::Endpoint(error) => error.hint().to_owned(),
             Self::NoBridge => "install mcp-restart-http beside mcp-restartd, or use --no-bridge".to_owned(),
@@ -70,6 +76,7 @@ impl fmt::Display for StartError {
             Self::Config(error) => error.fmt(f),
             Self::NoStateDir(error) => error.fmt(f),
             Self::StateDir(error) => error.fmt(f),
+            Self::State(file, why) => write!(f, "{} cannot be taken on: {why}", file.display()),
             Self::Log(path, _) => write!(f, "cannot write the log {}", path.display()),
             Self::Endpoint(error) => error.fmt(f),
             Self::NoBridge => {
@@ -88,7 +95,7 @@ impl Error for StartError {
             Self::StateDir(error) => error.source(),
             Self::Endpoint(error) => error.source(),
             Self::Log(_, error) | Self::System(error) => Some(error),
-            Self::NoBridge => None,
+            Self::State(..) | Self::NoBridge => None,
         }
     }
 }

@@ -82,14 +82,7 @@ impl StateDir {
                 _ => failed("create")(error),
             }
         })?;
-        // Whoever owns the link decides where it leads.
-        check_owner(path, fs::symlink_metadata(path).map_err(failed("examine"))?.uid())?;
-        let folder = fs::metadata(path).map_err(failed("examine"))?;
-        check_owner(path, folder.uid())?;
-        let mode = folder.mode() & 0o7777;
-        if mode & 0o022 != 0 {
-            return Err(StateDirError::Writable { path: path.to_owned(), mode });
-        }
+        let mode = examine(path)?;
         if mode & 0o077 != 0 {
             fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed("close to others"))?;
         }
@@ -105,6 +98,20 @@ impl StateDir {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
+    /// Whether [`StateDir::open`] and [`StateDir::listen`] would accept this folder, if no other daemon served
+    /// it. Changes nothing; one that is not there yet is fine.
+    pub(crate) fn check(path: &Path) -> Result<(), StateDirError> {
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => drop(examine(path)?),
+        }
+        let socket = socket_of(path)?;
+        match fs::symlink_metadata(&socket) {
+            Ok(found) if !found.file_type().is_socket() => Err(StateDirError::InTheWay(socket)),
+            _ => Ok(()),
+        }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -112,10 +119,7 @@ impl StateDir {
 
     /// Listens on the daemon's socket. One that a dead daemon left is replaced: its lock is ours.
     pub(crate) fn listen(&self) -> Result<(UnixListener, Socket), StateDirError> {
-        let path = lookup::socket(&self.path);
-        if SocketAddr::from_pathname(&path).is_err() {
-            return Err(StateDirError::SocketPathTooLong { path, limit: longest_socket_path() });
-        }
+        let path = socket_of(&self.path)?;
         let failed = |tried| {
             let path = path.clone();
             move |source| StateDirError::Io { tried, path, source }
@@ -138,6 +142,31 @@ impl Drop for Socket {
         if inode_of(&self.path).is_ok_and(|inode| inode == self.inode) {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// The permission bits of a folder that this user alone decides about.
+fn examine(path: &Path) -> Result<u32, StateDirError> {
+    let failed = |source| StateDirError::Io { tried: "examine", path: path.to_owned(), source };
+    // Whoever owns the link decides where it leads.
+    check_owner(path, fs::symlink_metadata(path).map_err(failed)?.uid())?;
+    let folder = fs::metadata(path).map_err(failed)?;
+    if !folder.is_dir() {
+        return Err(StateDirError::NotAFolder(path.to_owned()));
+    }
+    check_owner(path, folder.uid())?;
+    let mode = folder.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(StateDirError::Writable { path: path.to_owned(), mode });
+    }
+    Ok(mode)
+}
+
+fn socket_of(state_dir: &Path) -> Result<PathBuf, StateDirError> {
+    let path = lookup::socket(state_dir);
+    match SocketAddr::from_pathname(&path) {
+        Ok(_) => Ok(path),
+        Err(_) => Err(StateDirError::SocketPathTooLong { path, limit: longest_socket_path() }),
     }
 }
 
@@ -273,6 +302,24 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         StateDir::open(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_check_refuses_what_a_start_would_and_changes_nothing() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("state");
+        StateDir::check(&path).unwrap();
+        assert!(!path.exists());
+        let served = StateDir::open(&path).unwrap();
+        StateDir::check(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o770)).unwrap();
+        assert!(matches!(StateDir::check(&path), Err(StateDirError::Writable { .. })));
+        assert_eq!(mode(&path), 0o770);
+        let file = path.join("mcp-restartd.lock");
+        assert!(matches!(StateDir::check(&file), Err(StateDirError::NotAFolder(_))));
+        let long = folder.path().join("x".repeat(120));
+        assert!(matches!(StateDir::check(&long), Err(StateDirError::SocketPathTooLong { .. })));
+        drop(served);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum RestartPath {
     CtlDown,
     /// `mcp-restartctl up`, and the daemon that `run` and `demo` bring up.
     CtlUp,
+    /// `mcp-restartctl upgrade`: the daemon makes way, and the program on disk is started in its place.
+    CtlUpgrade,
     /// Agents with `autostart` when the daemon starts clean.
     Autostart,
     /// SIGTERM or SIGINT to the daemon: it stops every agent and the bridge.
@@ -50,7 +52,7 @@ pub struct UnknownRestartPath {
 
 impl RestartPath {
     /// Every path, in the order of the registry.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::McpStart,
         Self::McpStop,
         Self::McpRestart,
@@ -59,6 +61,7 @@ impl RestartPath {
         Self::CtlRestart,
         Self::CtlDown,
         Self::CtlUp,
+        Self::CtlUpgrade,
         Self::Autostart,
         Self::DaemonShutdown,
         Self::BridgeChild,
@@ -79,6 +82,7 @@ impl RestartPath {
             Self::CtlRestart => "ctl_restart",
             Self::CtlDown => "ctl_down",
             Self::CtlUp => "ctl_up",
+            Self::CtlUpgrade => "ctl_upgrade",
             Self::Autostart => "autostart",
             Self::DaemonShutdown => "daemon_shutdown",
             Self::BridgeChild => "bridge_child",
@@ -100,6 +104,7 @@ impl RestartPath {
                 | Self::CtlStop
                 | Self::CtlRestart
                 | Self::CtlDown
+                | Self::CtlUpgrade
         )
     }
 

@@ -121,12 +121,25 @@ pub struct ServerStatus {
     pub stale: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
+    /// Running agents that this daemon can show and stop, but not more, until they are restarted.
+    pub need_restart: Vec<NeedRestart>,
     /// The agents of the config.
     pub agents: Vec<AgentView>,
     /// Agents that run on after their entry was removed.
     pub unlisted: Vec<AgentView>,
     /// Who the daemon takes the caller for.
     pub caller: Caller,
+}
+
+/// An agent whose shim is of a version that the daemon does not understand.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NeedRestart {
+    /// The agent's name.
+    pub name: String,
+    /// Why, for a person.
+    pub reason: String,
 }
 
 /// Who asked for something.

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! The layout never changes. [`Verb::Talk`] goes on with frames of [`PROTOCOL`] and is refused when the
-//! numbers differ; the other verbs go on with one JSON text in a frame from each side, which every
-//! version understands, so that a new command can still ask an old daemon how it is and end it.
+//! numbers differ; the other verbs go on with JSON texts in frames, which every version understands, so that
+//! a new command can still ask an old daemon how it is, have it make way, and end it.
 
 use std::fmt;
 
 /// The number of the protocol that `talk` speaks; bumped by every change of a wire type.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// How many bytes a hello has.
 pub const HELLO_LEN: usize = 64;
 
@@ -30,6 +30,9 @@ pub enum Verb {
     Status = 2,
     /// Stop everything and end.
     Shutdown = 3,
+    /// Make way for the program that is on disk now, and leave every agent running: see
+    /// [`crate::upgrade`].
+    Upgrade = 4,
     /// A bridge announces itself and hands its listening socket over.
     Bridge = 5,
 }
@@ -80,6 +83,7 @@ impl Hello {
             1 => Verb::Talk,
             2 => Verb::Status,
             3 => Verb::Shutdown,
+            4 => Verb::Upgrade,
             5 => Verb::Bridge,
             other => return Err(HelloError::UnknownVerb(other)),
         };

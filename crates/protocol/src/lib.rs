@@ -22,6 +22,7 @@ pub mod plain;
 pub mod request;
 pub mod shim;
 pub mod timestamp;
+pub mod upgrade;
 
 pub use mcp_restart_paths as paths;
 

@@ -12,7 +12,7 @@ use mcp_restart_process::terminal::Size;
 use mcp_restart_process::{
     EAGAIN, EPIPE, LockError, LockFile, Signal, effective_uid, has_hung_up, limit_descriptors, peer_of_socket,
 };
-use mcp_restart_protocol::shim::{FromShim, ShimLaunch, ToShim};
+use mcp_restart_protocol::shim::{FromShim, SIGNAL_GRACE, ShimLaunch, ToShim};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::AsFd as _;
@@ -23,8 +23,6 @@ use std::time::{Duration, Instant};
 
 /// How long the shim before this one may take to end.
 const PREDECESSOR: Duration = Duration::from_secs(10);
-/// The grace period when a signal ends the shim: nobody named one.
-const SIGNAL_GRACE: Duration = Duration::from_secs(10);
 /// More connections than that are not served.
 const CONNECTIONS_MAX: usize = 64;
 /// After the system could give no connection.

@@ -143,6 +143,16 @@ impl<L> Machine<L> {
         matches!(self.state, State::Stopping { deadline: None, .. })
     }
 
+    /// Whether nothing is under way: no start, no stop that has not given up, no restart.
+    pub fn is_steady(&self) -> bool {
+        match &self.state {
+            State::Idle(_) => true,
+            State::Starting { .. } => false,
+            State::Running { leaving, .. } => leaving.is_none(),
+            State::Stopping { deadline, .. } => deadline.is_none(),
+        }
+    }
+
     /// Whether the process has yet to live long enough for its start to be a success.
     pub fn is_settling(&self) -> bool {
         matches!(self.state, State::Running { settling: Some(_), .. })

@@ -9,6 +9,7 @@ mod logs;
 mod show;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 pub(crate) use daemon::{bring_up, serving};
 pub(crate) use follow::{Following, Piece};
@@ -23,6 +24,9 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
     match command {
         Command::Init { force } => edit::init(context, force)?,
         Command::Up => daemon::up(context).await?,
+        Command::Upgrade { no_wait, timeout } => {
+            upgrade::upgrade(context, upgrade::Options { no_wait, timeout }).await?;
+        }
         Command::Down => daemon::down(context).await?,
         Command::Status => show::status(context).await?,
         Command::List { all } => show::list(context, all).await?,

@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::render::{self, Cell, table};
 use crate::screen::{Screen, Style};
 use mcp_restart_protocol::agent::AgentView;
-use mcp_restart_protocol::answer::{Caller, Handoff, ServerStatus};
+use mcp_restart_protocol::answer::{Caller, Handoff, NeedRestart, ServerStatus};
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::Serialize;
@@ -41,7 +41,15 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     if let Some(stale) = &status.stale {
         screen.warning(stale);
     }
+    warn_of_needs(screen, &status.need_restart);
     Ok(())
+}
+
+/// The agents that have to be restarted before this daemon can do all for them that it should.
+pub(crate) fn warn_of_needs(screen: &Screen, needs: &[NeedRestart]) {
+    for NeedRestart { name, reason } in needs {
+        screen.warning(format_args!("{name} needs a restart: {reason}"));
+    }
 }
 
 /// The agents.
@@ -61,6 +69,7 @@ pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
         screen.line(render::agents(screen.colour(), &status.agents, Timestamp::now()))?;
     }
     warn_of_config(screen, &status);
+    warn_of_needs(screen, &status.need_restart);
     Ok(())
 }
 
@@ -161,6 +170,7 @@ mod tests {
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
             stale: None,
             pending_config: Vec::new(),
+            need_restart: Vec::new(),
             agents: vec![view("claude", AgentState::Running, 3)],
             unlisted: Vec::new(),
             caller: Caller::Agent { name: "claude".into() },

@@ -49,14 +49,18 @@ fn without_a_daemon_every_command_that_needs_one_exits_3_and_says_how_to_start_i
 
 #[test]
 fn a_daemon_of_another_protocol_is_named_with_the_remedy() {
-    let (world, _) = world();
-    let hello = Hello { protocol: PROTOCOL + 1, version: "9.9.9".into(), verb: Verb::Talk };
-    world.daemon_of_another_version(hello);
-    for command in [&["list"][..], &["status"], &["logs", "a"]] {
-        let (exit, _, errors) = world.run(command);
-        assert_eq!(exit, Exit::Failed);
-        assert!(errors.contains("version 9.9.9"), "{errors}");
-        assert!(errors.contains("hint: restart the daemon with this version"), "{errors}");
+    for (protocol, hint) in
+        [(PROTOCOL + 1, "hint: this program is older"), (PROTOCOL - 1, "hint: upgrade the daemon")]
+    {
+        let hello = Hello { protocol, version: "9.9.9".into(), verb: Verb::Talk };
+        let (world, _) = world();
+        world.daemon_of_another_version(hello);
+        for command in [&["list"][..], &["status"], &["logs", "a"]] {
+            let (exit, _, errors) = world.run(command);
+            assert_eq!(exit, Exit::Failed);
+            assert!(errors.contains("version 9.9.9"), "{errors}");
+            assert!(errors.contains(hint), "{errors}");
+        }
     }
 }
 

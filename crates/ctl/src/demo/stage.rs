@@ -133,10 +133,10 @@ impl Stage {
         if let Some(daemon) = &mut self.daemon {
             let deadline = Instant::now() + END;
             while !shut_down(&self.place).await
-                && !daemon.ended_within(LOOK).await?
+                && daemon.ended_within(LOOK).await?.is_none()
                 && Instant::now() < deadline
             {}
-            if !daemon.ended_within(deadline.saturating_duration_since(Instant::now())).await? {
+            if daemon.ended_within(deadline.saturating_duration_since(Instant::now())).await?.is_none() {
                 daemon.kill(RestartPath::CtlDown)?;
                 return Err(Problem::new(Exit::Failed, "the daemon had to be killed, since it did not end"));
             }

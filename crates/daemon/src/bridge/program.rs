@@ -1,5 +1,6 @@
 //! How a bridge is started: which program, with what.
 
+use crate::program::Program;
 use mcp_restart_config::AGENT_TOKEN_PREFIX;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,13 +8,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The bridge's program: the one in the folder of this program, else the first on `PATH`.
-pub(crate) fn find(folder: Option<&Path>) -> Option<PathBuf> {
+/// The bridge's program: the one in the folder of the daemon's, or of that to which a symbolic link of that
+/// name leads, else the first on `PATH`.
+pub(crate) fn find(daemon: &Program) -> Option<PathBuf> {
     const NAME: &str = "mcp-restart-http";
     let path = env::var_os("PATH").unwrap_or_default();
-    folder
-        .map(Path::to_owned)
+    let folder = |program: &Path| program.parent().map(Path::to_owned);
+    let behind_links = daemon.path().canonicalize().ok();
+    folder(daemon.path())
         .into_iter()
+        .chain(behind_links.as_deref().and_then(folder))
         .chain(env::split_paths(&path).filter(|folder| folder.is_absolute()))
         .map(|folder| folder.join(NAME))
         .find(|program| is_executable(program))

@@ -55,6 +55,8 @@ pub(super) struct Report {
     pub closing: bool,
     /// Some of the tree cannot be ended, and nobody waits for it any more.
     pub stuck: bool,
+    /// Nothing is under way that would be cut short if its daemon made way now.
+    pub steady: bool,
     /// See [`Machine::is_settling`].
     pub settling: bool,
     /// A process has ended and its shim waits until that is stored.
@@ -118,6 +120,7 @@ impl AgentTask {
             idle: self.machine.is_idle() && self.link.is_none(),
             closing: self.machine.is_closing(),
             stuck: self.machine.is_stuck(),
+            steady: self.machine.is_steady(),
             settling: self.machine.is_settling(),
             to_save: false,
             under_way: self.machine.under_way(),
@@ -329,13 +332,9 @@ impl Running {
         let report = self.task.report();
         let idle = report.idle && self.retiring.is_none();
         // The fleet task ends last.
-        let _ = self.task.fleet.send(Message::Report(Report {
-            idle,
-            to_save,
-            answers,
-            seen: self.seen,
-            ..report
-        }));
+        let steady = report.steady && self.retiring.is_none();
+        let report = Report { idle, steady, to_save, answers, seen: self.seen, ..report };
+        let _ = self.task.fleet.send(Message::Report(report));
     }
 }
 

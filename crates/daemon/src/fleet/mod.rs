@@ -19,6 +19,7 @@ mod finish;
 mod handoff;
 mod intent;
 mod launch;
+mod leave;
 mod link;
 mod logs;
 mod members;
@@ -29,6 +30,8 @@ mod rights;
 mod store;
 mod task;
 mod tokens;
+
+pub(crate) use store::check as check_stored;
 
 use crate::children::Children;
 use crate::last_good::FirstConfig;
@@ -171,6 +174,15 @@ enum Message {
         reply: oneshot::Sender<()>,
     },
     Hurry,
+    MayUpgrade {
+        caller: Caller,
+        managed: bool,
+        reply: Reply<()>,
+    },
+    MakeWay {
+        reply: oneshot::Sender<()>,
+    },
+    Stay,
     /// From an agent task.
     Report(agent::Report),
 }
@@ -282,6 +294,22 @@ impl Fleet {
     /// Skips the grace periods of a shutdown.
     pub(crate) fn hurry(&self) {
         self.tell(Message::Hurry);
+    }
+
+    /// Whether this caller may have the daemon make way; `managed`: a service manager starts its successor.
+    pub(crate) async fn may_upgrade(&self, caller: Caller, managed: bool) -> Result<(), Failure> {
+        self.ask_fallible(|reply| Message::MayUpgrade { caller, managed, reply }).await
+    }
+
+    /// Refuses everything new from now on, and returns when nothing is under way: no start, no stop, no
+    /// restart. Every agent runs on.
+    pub(crate) async fn make_way(&self) {
+        let _ = self.ask(|reply| Message::MakeWay { reply }).await;
+    }
+
+    /// Takes requests again after [`Fleet::make_way`].
+    pub(crate) fn stay(&self) {
+        self.tell(Message::Stay);
     }
 
     fn tell(&self, message: Message) {

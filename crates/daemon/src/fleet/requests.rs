@@ -2,7 +2,6 @@
 //! process is touched.
 
 use super::agent::Order;
-use super::answers::shutting_down;
 use super::config_watch::Entry;
 use super::intent::{Goal, Intent};
 use super::launch::{self, Launch, Surroundings};
@@ -187,14 +186,12 @@ impl FleetTask {
     }
 
     fn admit(&self, caller: &Caller, target: &str) -> Result<(), Failure> {
-        if self.is_closing {
-            return Err(shutting_down());
-        }
+        self.check_open()?;
         rights::may_control(caller, self.control(caller), target)
     }
 
     /// What the config grants a calling agent; one that runs on without an entry may do as it could.
-    fn control(&self, caller: &Caller) -> Control {
+    pub(super) fn control(&self, caller: &Caller) -> Control {
         match caller {
             Caller::Agent { name } => {
                 self.entry_or_launched(name).map_or(Control::SelfOnly, |agent| agent.control)

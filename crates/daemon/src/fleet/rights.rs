@@ -26,6 +26,23 @@ pub(super) fn may_read(caller: &Caller, control: Control, target: &str) -> Resul
     }
 }
 
+/// Whether the caller may have the daemon make way; `managed`: a service manager starts its successor.
+pub(super) fn may_upgrade(caller: &Caller, control: Control, managed: bool) -> Result<(), Failure> {
+    let Caller::Agent { name } = caller else { return Ok(()) };
+    if !managed {
+        let message = format!(
+            "agent {name} may not upgrade the daemon: what it starts is part of its tree and ends with it"
+        );
+        return Err(Failure::new(ErrorCode::NotAllowed, message)
+            .hint("run mcp-restartctl upgrade outside of any agent, or the daemon under a service manager"));
+    }
+    match control {
+        Control::All => Ok(()),
+        Control::SelfOnly => Err(refused(name, "self", "stop or restart itself only")),
+        Control::None => Err(refused(name, "none", "read only")),
+    }
+}
+
 fn refused(name: &str, control: &str, what: &str) -> Failure {
     Failure::new(ErrorCode::NotAllowed, format!("agent {name} has control {control:?}: it may {what}"))
         .hint(format!("the operator can change agents[].control of {name} in the config"))
@@ -34,6 +51,17 @@ fn refused(name: &str, control: &str, what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_upgrades_only_a_daemon_that_a_service_manager_starts_again() {
+        let agent = Caller::Agent { name: "a".into() };
+        assert!(may_upgrade(&agent, Control::All, true).is_ok());
+        for (control, managed) in [(Control::All, false), (Control::SelfOnly, true), (Control::None, true)] {
+            let refusal = may_upgrade(&agent, control, managed).unwrap_err();
+            assert_eq!(refusal.code, ErrorCode::NotAllowed);
+            assert!(may_upgrade(&Caller::LocalUser { pid: None }, control, managed).is_ok());
+        }
+    }
 
     #[test]
     fn control_binds_agents_and_nobody_else() {

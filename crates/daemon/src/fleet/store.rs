@@ -219,6 +219,17 @@ impl Store {
     }
 }
 
+/// Whether [`Store::open`] would take on what is stored. The error names the file and says why not.
+pub(crate) fn check(state_dir: &Path) -> Result<(), (PathBuf, String)> {
+    let file = state_dir.join("state.json");
+    let checked = match std::fs::read(&file) {
+        Ok(bytes) => parse(&bytes).map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    checked.map_err(|why| (file, why))
+}
+
 fn parse(bytes: &[u8]) -> Result<Stored, String> {
     let stored: Stored = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if stored.version > VERSION {
@@ -271,7 +282,9 @@ mod tests {
         store.save();
         assert_eq!(Store::open(dir.path(), "boot").0.token("a").unwrap(), token);
 
+        check(dir.path()).unwrap();
         std::fs::write(dir.path().join("state.json"), "{\"version\":1,").unwrap();
+        assert_eq!(check(dir.path()).unwrap_err().0, dir.path().join("state.json"));
         let (store, autostart) = Store::open(dir.path(), "boot");
         assert!(store.agent("a").is_none());
         assert!(!autostart, "what was stopped stays stopped");

@@ -6,6 +6,7 @@ use super::answers;
 use super::config_watch::ConfigWatch;
 use super::handoff;
 use super::intent::Intent;
+use super::leave::Leave;
 use super::members::{Member, Members};
 use super::repetition::{self, ReplayKey};
 use super::requests::stop_plan;
@@ -47,6 +48,7 @@ pub(super) struct FleetTask {
     revision: u64,
     closing: Option<oneshot::Sender<()>>,
     pub(super) is_closing: bool,
+    pub(super) leave: Leave,
 }
 
 /// A request that an agent task works on.
@@ -110,6 +112,7 @@ impl FleetTask {
             revision: 0,
             closing: None,
             is_closing: false,
+            leave: Leave::Staying,
         };
         task.enlist();
         task.take_up(adopted, autostart);
@@ -132,6 +135,7 @@ impl FleetTask {
                 self.handle(message);
             }
             self.store_and_dispatch();
+            self.leave_if_quiet();
         }
     }
 
@@ -186,6 +190,11 @@ impl FleetTask {
             }
             Message::ShutDown { path, reply } => self.shut_down(path, reply),
             Message::Hurry => self.members.order_all(|| Order::Event(MachineEvent::Hurry)),
+            Message::MayUpgrade { caller, managed, reply } => {
+                let _ = reply.send(self.may_upgrade(&caller, managed));
+            }
+            Message::MakeWay { reply } => self.make_way(reply),
+            Message::Stay => self.stay(),
             Message::Report(report) => self.report(report),
         }
     }

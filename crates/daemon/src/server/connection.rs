@@ -69,6 +69,11 @@ async fn go_on(
             answer_hello(&mut stream, Verb::Shutdown).await?;
             verbs::shutdown(stream, process, &context).await
         }
+        Verb::Upgrade => {
+            let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
+            answer_hello(&mut stream, Verb::Upgrade).await?;
+            verbs::upgrade(stream, process, &context).await
+        }
         Verb::Bridge => {
             let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
             answer_hello(&mut stream, Verb::Bridge).await?;

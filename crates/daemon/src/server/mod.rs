@@ -4,6 +4,7 @@
 //!  accept ─ own uid or root? ─► hello ─┬─ talk ──────► requests ─ who asks? ─► fleet ─► answers
 //!                                      ├─ status ────► one JSON text
 //!                                      ├─ shutdown ──► one JSON text, then the end of the daemon
+//!                                      ├─ upgrade ───► an offer, then it makes way
 //!                                      └─ bridge ────► announcement and listener ─► bridge keeper
 //! ```
 //!
@@ -23,6 +24,7 @@ mod verbs;
 use crate::bridge::Bridge;
 use crate::fleet::Fleet;
 use crate::program::Program;
+use crate::successor::Manager;
 use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::{effective_uid, peer_of_socket};
 use mcp_restart_protocol::paths::RestartPath;
@@ -32,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::task::TaskTracker;
 
@@ -59,10 +61,22 @@ pub(crate) struct Context {
     pub(crate) state_dir: PathBuf,
     /// When it started.
     pub(crate) started: Instant,
-    /// Takes the wish that the daemon ends.
-    pub(crate) shutdown: mpsc::Sender<RestartPath>,
+    /// Who starts the next daemon, if not whoever has this one make way.
+    pub(crate) manager: Option<Manager>,
+    /// Takes the wish that the daemon ends; closed once it does.
+    pub(crate) wishes: mpsc::Sender<Wish>,
     /// Counts the requests whose answers are not written yet.
     pub(crate) under_way: TaskTracker,
+}
+
+/// How the daemon is to end.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// With every agent stopped.
+    End(RestartPath),
+    /// With every agent left running. The receiver fails when whoever asked, and would have to start the
+    /// next daemon, is gone.
+    MakeWay(Option<oneshot::Receiver<()>>),
 }
 
 /// Accepts connections for as long as it is polled, as many as there is room for.

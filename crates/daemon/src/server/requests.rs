@@ -69,6 +69,7 @@ impl Context {
             state_dir: self.state_dir.display().to_string(),
             stale: self.stale(),
             pending_config: agents.pending_config,
+            need_restart: Vec::new(),
             agents: agents.agents,
             unlisted: agents.unlisted,
             caller,
@@ -78,7 +79,7 @@ impl Context {
     /// Says which program on disk is not the one that runs. Nothing is done about it.
     fn stale(&self) -> Option<String> {
         let change = self.program.change().or_else(|| self.bridge.stale())?;
-        Some(format!("{change}; `mcp-restartctl down` and then `mcp-restartctl up` starts what is on disk"))
+        Some(format!("{change}; `mcp-restartctl upgrade` starts what is on disk, and every agent runs on"))
     }
 }
 

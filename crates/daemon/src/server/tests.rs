@@ -1,6 +1,6 @@
 //! The real server on a real socket, with a fleet that has no agents.
 
-use super::{Context, Identification, Room, serve};
+use super::{Context, Identification, Room, Wish, serve};
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, FleetSetup};
@@ -33,7 +33,7 @@ const TOKEN: &str = "the operator's";
 struct Served {
     folder: TempDir,
     socket: PathBuf,
-    wishes: mpsc::Receiver<RestartPath>,
+    wishes: mpsc::Receiver<Wish>,
 }
 
 impl Served {
@@ -71,7 +71,7 @@ impl Served {
                 environment: Vec::new(),
             },
         );
-        let (shutdown, wishes) = mpsc::channel(1);
+        let (wishing, wishes) = mpsc::channel(1);
         let context = Context {
             identification: Identification::new(fleet.clone(), Some(Secret::new(TOKEN))),
             fleet,
@@ -80,7 +80,8 @@ impl Served {
             config_file,
             state_dir,
             started: Instant::now(),
-            shutdown,
+            manager: None,
+            wishes: wishing,
             under_way: TaskTracker::new(),
         };
         tokio::spawn(serve(listener, room, Arc::new(context)));
@@ -106,11 +107,15 @@ impl Served {
         if let Some(text) = text {
             stream.write_all(&frame(&text)).await.unwrap();
         }
-        let length = stream.read_u32_le().await.unwrap();
-        let mut answer = vec![0; length.try_into().unwrap()];
-        stream.read_exact(&mut answer).await.unwrap();
-        (serde_json::from_slice(&answer).unwrap(), stream)
+        (read(&mut stream).await, stream)
     }
+}
+
+async fn read(stream: &mut UnixStream) -> Value {
+    let length = stream.read_u32_le().await.unwrap();
+    let mut answer = vec![0; length.try_into().unwrap()];
+    stream.read_exact(&mut answer).await.unwrap();
+    serde_json::from_slice(&answer).unwrap()
 }
 
 fn frame(text: &Value) -> Vec<u8> {
@@ -209,7 +214,7 @@ async fn a_program_that_was_replaced_on_disk_shows_as_stale() {
     assert_eq!(status.stale, None);
     fs::remove_file(served.folder.path().join("config.json")).unwrap();
     let Ok(Answer::Status(status)) = client.ask(Request::Status).await else { panic!("no status") };
-    assert!(status.stale.unwrap().contains("mcp-restartctl down"));
+    assert!(status.stale.unwrap().contains("mcp-restartctl upgrade"));
 }
 
 #[tokio::test]
@@ -220,11 +225,41 @@ async fn a_shutdown_is_accepted_on_its_own_path_only() {
     assert_eq!(refused["error"]["code"], "unknown_restart_path");
     let (accepted, stream) = served.small_verb(Verb::Shutdown, Some(json!({ "path": "ctl_down" }))).await;
     assert_eq!(accepted, json!({ "accepted": true, "pid": std::process::id() }));
-    assert_eq!(served.wishes.recv().await, Some(RestartPath::CtlDown));
+    assert!(matches!(served.wishes.recv().await, Some(Wish::End(RestartPath::CtlDown))));
     // Open for as long as the daemon lives.
     assert!(
         matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
     );
+}
+
+#[tokio::test]
+async fn a_daemon_makes_way_on_its_own_path_at_the_second_word_and_for_as_long_as_whoever_asks_is_there() {
+    let mut served = Served::start().await;
+    let (refused, _) = served.small_verb(Verb::Upgrade, Some(json!({ "path": "ctl_down" }))).await;
+    assert_eq!(refused["error"]["code"], "unknown_restart_path");
+    let (offer, mut stream) = served
+        .small_verb(Verb::Upgrade, Some(json!({ "path": "ctl_upgrade", "from": "a newer version" })))
+        .await;
+    assert_eq!(offer["pid"], std::process::id());
+    assert_eq!(offer["manager"], Value::Null);
+    assert!(offer["launch"]["environment"].is_array());
+    assert!(served.wishes.is_empty());
+    stream.write_all(&frame(&json!({ "leave": true }))).await.unwrap();
+    assert_eq!(read(&mut stream).await, json!({ "leaving": true }));
+    let Some(Wish::MakeWay(Some(mut asker))) = served.wishes.recv().await else { panic!("no wish") };
+    assert!(asker.try_recv().is_err());
+    drop(stream);
+    assert!(asker.await.is_err());
+}
+
+#[tokio::test]
+async fn a_daemon_that_ends_makes_way_for_nobody() {
+    let mut served = Served::start().await;
+    let ask = json!({ "path": "ctl_upgrade" });
+    let (_, mut stream) = served.small_verb(Verb::Upgrade, Some(ask)).await;
+    served.wishes.close();
+    stream.write_all(&frame(&json!({ "leave": true }))).await.unwrap();
+    assert_eq!(read(&mut stream).await["error"]["code"], "shutting_down");
 }
 
 #[tokio::test]

@@ -1,20 +1,27 @@
-//! The verbs that every version understands: status, shutdown and bridge.
+//! The verbs that every version understands: status, shutdown, upgrade and bridge.
 
 use super::callers::{Facts, Process, decide};
 use super::connection::GREETING_DEADLINE;
 use super::requests::door;
-use super::{Context, json_text};
+use super::{Context, Wish, json_text};
 use crate::bridge::Announcement;
+use crate::successor;
 use mcp_restart_process::{peer_of_socket, receive_with_descriptor};
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::hello::PROTOCOL;
 use mcp_restart_protocol::paths::RestartPath;
+use mcp_restart_protocol::upgrade::{Ask, Leave, Leaving, Offer};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::TcpListener;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
+
+/// How long an offer to make way stands: the program on disk is asked meanwhile.
+const OFFER_STANDS: Duration = Duration::from_secs(60);
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +45,11 @@ struct AcceptedText {
     pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Failure>,
+}
+
+#[derive(Serialize)]
+struct ErrorText {
+    error: Failure,
 }
 
 #[derive(Deserialize)]
@@ -74,10 +86,57 @@ pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: 
     json_text::write(&mut stream, &answer).await?;
     if let Ok(path) = path {
         // Fails only when the daemon is ending already.
-        let _ = context.shutdown.send(path).await;
+        let _ = context.wishes.send(Wish::End(path)).await;
         until_closed(&mut stream).await;
     }
     Ok(())
+}
+
+/// Offers to make way for the next daemon, and does on the client's word. The connection stays open until this
+/// daemon is gone.
+pub(super) async fn upgrade(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
+    let text = timeout(GREETING_DEADLINE, json_text::read(&mut stream, &[])).await??;
+    let offer = match offer(&serde_json::from_slice(&text)?, process, context).await {
+        Ok(offer) => offer,
+        Err(error) => return json_text::write(&mut stream, &ErrorText { error }).await,
+    };
+    json_text::write(&mut stream, &offer).await?;
+    let text = timeout(OFFER_STANDS, json_text::read(&mut stream, &[])).await??;
+    let Leave { leave: true } = serde_json::from_slice(&text)? else { return Ok(()) };
+    if context.wishes.is_closed() {
+        let error = Failure::new(ErrorCode::ShuttingDown, "the daemon is shutting down");
+        return json_text::write(&mut stream, &ErrorText { error }).await;
+    }
+    // Before the wish: the daemon may be gone at once.
+    json_text::write(&mut stream, &Leaving { leaving: true }).await?;
+    let (is_there, gone) = oneshot::channel();
+    let asker = context.manager.is_none().then_some(gone);
+    let _ = context.wishes.send(Wish::MakeWay(asker)).await;
+    until_closed(&mut stream).await;
+    drop(is_there);
+    Ok(())
+}
+
+async fn offer(ask: &Ask, process: Process, context: &Context) -> Result<Offer, Failure> {
+    match door(&ask.path)? {
+        RestartPath::CtlUpgrade => {}
+        other => {
+            let message = format!("{other} is no way to have the daemon make way");
+            return Err(Failure::new(ErrorCode::UnknownRestartPath, message));
+        }
+    }
+    let caller = decide(Facts::Socket(process))?;
+    let is_agent = matches!(caller, Caller::Agent { .. });
+    context.fleet.may_upgrade(caller, context.manager.is_some()).await?;
+    Ok(Offer {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        program: context.program.path().into(),
+        config_file: (&context.config_file).into(),
+        state_dir: (&context.state_dir).into(),
+        manager: context.manager.map(|manager| manager.name().to_owned()),
+        launch: (!is_agent).then(successor::own_launch),
+    })
 }
 
 /// Takes a bridge's announcement and listener, and tells the keeper when the bridge leaves.

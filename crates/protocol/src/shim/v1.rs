@@ -1,51 +1,14 @@
-//! The smaller protocol between a shim and its daemon, or somebody attached to its terminal.
-//!
-//! A shim outlives its daemon, so this protocol is frozen per [`SHIM_PROTOCOL`] number. A daemon that
-//! started the shim speaks over the socket pair that the shim has as descriptor 0; a later daemon and
-//! attached clients connect to `run/<id>.sock`. Both sides send a [`ShimHello`] first on either. A shim has one
-//! daemon at a time: who started it, or the newest connection that sent [`ToShim::Describe`]. It alone may
-//! send `Stop` and `Acknowledge`.
+//! The words of shim protocol 1, frozen: shims speak them for as long as their agents live.
 
 use crate::codec::{Decode, Encode};
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The number of this protocol.
-pub const SHIM_PROTOCOL: u32 = 1;
-/// How many bytes a hello has.
-pub const SHIM_HELLO_LEN: usize = 16;
+/// The number of these words.
+pub const NUMBER: u32 = 1;
 /// The longest frame that a shim takes over its socket, in bytes: keys go in pieces. A `Launch`, over
 /// descriptor 0, may be as long as any frame.
 pub const SHIM_FRAME_MAX: usize = 64 * 1024;
-
-const MAGIC: [u8; 8] = *b"MCPRSHIM";
-
-/// The first 16 bytes of either side: magic, protocol number, four zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShimHello {
-    /// The sender's protocol number.
-    pub protocol: u32,
-}
-
-impl ShimHello {
-    /// The hello of this build.
-    pub const OURS: Self = Self { protocol: SHIM_PROTOCOL };
-
-    /// The bytes to send.
-    pub fn to_bytes(self) -> [u8; SHIM_HELLO_LEN] {
-        let mut bytes = [0; SHIM_HELLO_LEN];
-        let fields = MAGIC.into_iter().chain(self.protocol.to_le_bytes());
-        bytes.iter_mut().zip(fields).for_each(|(to, from)| *to = from);
-        bytes
-    }
-
-    /// Reads the bytes of the other side; `None` if they are not a shim's hello.
-    pub fn from_bytes(bytes: [u8; SHIM_HELLO_LEN]) -> Option<Self> {
-        let [m0, m1, m2, m3, m4, m5, m6, m7, p0, p1, p2, p3, ..] = bytes;
-        ([m0, m1, m2, m3, m4, m5, m6, m7] == MAGIC)
-            .then(|| Self { protocol: u32::from_le_bytes([p0, p1, p2, p3]) })
-    }
-}
 
 /// What a shim is told.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -221,17 +184,4 @@ pub struct Leftover {
     pub command: String,
     /// Why: uninterruptible, traced, another user's.
     pub reason: String,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_layout_of_a_shim_hello_never_changes() {
-        let bytes = ShimHello { protocol: 3 }.to_bytes();
-        assert_eq!(&bytes, b"MCPRSHIM\x03\0\0\0\0\0\0\0");
-        assert_eq!(ShimHello::from_bytes(bytes), Some(ShimHello { protocol: 3 }));
-        assert_eq!(ShimHello::from_bytes([0; 16]), None);
-    }
 }
