@@ -2,10 +2,13 @@
 
 use crate::system;
 use nix::cmsg_space;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Above every number that a program of ours is ever given.
+const BEYOND_ALL: RawFd = 65_536;
 
 /// Sends bytes and, with the first of them, a duplicate of a descriptor. Returns how many bytes were
 /// taken; `WouldBlock` as any send.
@@ -28,6 +31,35 @@ pub fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a descriptor close itself on exec.
+pub(crate) fn set_close_on_exec(descriptor: &impl AsFd) -> io::Result<()> {
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(())
+}
+
+/// A duplicate with a number that is at least `beyond`; it closes itself on exec.
+pub(crate) fn duplicate_beyond(descriptor: BorrowedFd<'_>, beyond: RawFd) -> io::Result<OwnedFd> {
+    let duplicate = fcntl(descriptor, FcntlArg::F_DUPFD_CLOEXEC(beyond))?;
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
+}
+
+/// Makes every descriptor from `first` on close itself on exec, one by one.
+pub(crate) fn mark_each_from(first: RawFd) {
+    for descriptor in first..BEYOND_ALL {
+        // SAFETY: it sets a flag of a descriptor, or fails for one that is not open.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Closes every descriptor from `first` on, one by one, for a program that has opened none yet.
+pub(crate) fn close_each_from(first: RawFd) {
+    for descriptor in first..BEYOND_ALL {
+        // SAFETY: by the contract above nobody owns it yet; it fails for one that is not open.
+        unsafe { libc::close(descriptor) };
+    }
+}
+
 /// Receives bytes and the descriptor that came with them, if one did; it closes itself on exec.
 /// Zero bytes are the end of the stream.
 pub fn receive_with_descriptor(
@@ -37,7 +69,7 @@ pub fn receive_with_descriptor(
     let mut space = cmsg_space!(RawFd);
     let mut parts = [IoSliceMut::new(buffer)];
     let socket = socket.as_fd().as_raw_fd();
-    let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), system::RECEIVE)?;
+    let message = recvmsg::<()>(socket, &mut parts, Some(&mut space), system::RECEIVE_FLAGS)?;
     let mut received = Vec::new();
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(descriptors) = part {
@@ -45,6 +77,8 @@ pub fn receive_with_descriptor(
             received.extend(descriptors.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }));
         }
     }
+    // Where no flag has said so from the first moment on.
+    received.iter().try_for_each(set_close_on_exec)?;
     Ok((message.bytes, received.into_iter().next()))
 }
 

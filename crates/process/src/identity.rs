@@ -8,7 +8,7 @@ use crate::system::{self, ProcessHandle};
 pub struct Identity {
     /// The process id.
     pub pid: u32,
-    /// When it started, in clock ticks since the system's boot.
+    /// When it started, in the system's own unit.
     pub start_time: u64,
     /// The boot, and the pid namespace, in which that number is its own: see [`boot_id`].
     pub boot_id: String,

@@ -12,16 +12,17 @@
 //! Until exec the child calls nothing that is not async-signal-safe: whatever it needs was allocated before.
 
 use crate::child;
+use crate::descriptor::duplicate_beyond;
+use crate::facts;
 use crate::preflight::{self, Unusable};
 use crate::system;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
@@ -129,7 +130,7 @@ impl From<LaunchError> for io::Error {
 }
 
 /// What the child does, in this order.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Session,
     Descriptors,
@@ -194,6 +195,11 @@ impl Plan {
         })
     }
 
+    /// The first number that the program does not get.
+    pub(crate) fn beyond(&self) -> RawFd {
+        RawFd::try_from(self.descriptors.len()).unwrap_or(3)
+    }
+
     /// Returns the step that failed; `errno` tells why.
     pub(crate) fn steps(&mut self) -> Step {
         // SAFETY: no arguments.
@@ -209,10 +215,10 @@ impl Plan {
                 return Step::Descriptors;
             }
         }
-        system::close_on_exec_from(i32::try_from(self.descriptors.len()).unwrap_or(3));
+        system::close_on_exec_from(self.beyond());
         if self.role == (Role::Agent { terminal: true }) {
             // SAFETY: the request takes a number; 0: not from another session that has it.
-            if unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
+            if unsafe { libc::ioctl(0, facts::TAKE_TERMINAL, 0) } < 0 {
                 return Step::Terminal;
             }
         }
@@ -223,7 +229,7 @@ impl Plan {
             }
         }
         self.fill_in_listen_pid();
-        system::default_dispositions();
+        facts::default_dispositions();
         unblock_signals();
         // SAFETY: the text and both lists end with a zero, and what they point to is alive.
         unsafe {
@@ -273,12 +279,6 @@ fn exec_detail(launch: &Launch<'_>) -> String {
         Ok(()) | Err(Unusable::Missing | Unusable::NotExecutable | Unusable::Unreadable(_)) => String::new(),
         Err(why) => format!(", which {why}"),
     }
-}
-
-fn duplicate_beyond(descriptor: BorrowedFd<'_>, beyond: RawFd) -> io::Result<OwnedFd> {
-    let duplicate = fcntl(descriptor, FcntlArg::F_DUPFD_CLOEXEC(beyond))?;
-    // SAFETY: the call returned a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
 fn variable((name, value): &(OsString, OsString)) -> io::Result<CString> {

@@ -13,11 +13,12 @@
 //! | [`limit`] | how many descriptors there may be |
 //! | [`peer`] | who is at the other end of a connection |
 //!
+//! Systems differ twice: in what they tell (`facts`, chosen by the system) and in what can be done with it:
+//! `linux` uses what only Linux has, `portable` what every Unix has. The feature `portable` chooses the
+//! latter on Linux, too, so that its tests run there. Where one of them has a function, the other has it.
+//!
 //! What starts or signals a process takes a [`RestartPath`](mcp_restart_paths::RestartPath): a way that
 //! nobody registered does not compile.
-
-#[cfg(not(target_os = "linux"))]
-compile_error!("mcp-restart runs on Linux only so far: process trees and peers are found through /proc");
 
 pub mod child;
 pub mod descriptor;
@@ -36,7 +37,12 @@ pub mod terminal;
 pub mod tree;
 
 mod facts;
+// The one place where it is chosen how things are done.
+#[cfg(all(target_os = "linux", not(feature = "portable")))]
 #[path = "linux/mod.rs"]
+mod system;
+#[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
+#[path = "portable/mod.rs"]
 mod system;
 
 pub use child::{Child, Exit, Spawn, own_executable, spawn};
@@ -46,7 +52,7 @@ pub use identity::{Identity, ancestors, boot_id};
 pub use limit::{DescriptorLimit, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
 pub use lost::{Lost, end_lost};
-pub use peer::{TcpPeer, effective_uid, has_hung_up, owner_of_inode, peer_of_socket, tcp_peer};
+pub use peer::{TcpPeer, effective_uid, has_hung_up, is_open_below, peer_of_socket, tcp_peer};
 pub use signal::Signal;
 
 pub use libc::{EAGAIN, EINVAL, EPIPE};

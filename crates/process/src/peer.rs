@@ -6,7 +6,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-pub use crate::system::tcp::{listener_on, owner_of_inode, tcp_peer};
+pub use crate::system::tcp::{is_open_below, listener_on, tcp_peer};
 
 /// The process at the other end of a Unix socket, as it was when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +17,20 @@ pub struct SocketPeer {
     pub pid: u32,
 }
 
-/// The other end of a TCP connection on this machine.
+/// Who is at the other end of a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TcpPeer {
-    /// The user who opened the socket.
-    pub uid: u32,
-    /// The socket's inode, by which its owner can be found: [`owner_of_inode`].
-    pub inode: u64,
+pub enum TcpPeer {
+    /// A process of this machine.
+    Local {
+        /// The user who opened the socket.
+        uid: u32,
+        /// The socket's inode, by which its owner can be found: [`is_open_below`].
+        inode: u64,
+    },
+    /// Nobody on this machine, or nobody any more.
+    Nobody,
+    /// The system does not tell.
+    Untold,
 }
 
 /// The user that this process acts as.

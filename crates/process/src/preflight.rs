@@ -3,10 +3,9 @@
 //! `execve` alone decides, but it says little, and by then the process that was to be replaced is gone. What is
 //! found here is what it would refuse; where it cannot be known, the program passes.
 
-use crate::system;
+use crate::facts;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
-use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{AccessFlags, faccessat};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -61,11 +60,7 @@ pub fn find_program(name: &OsStr, search: &OsStr) -> Result<PathBuf, (PathBuf, U
 
 /// How many bytes the arguments and variables of a program may have, each with eight for its place in the list.
 pub fn arguments_max() -> usize {
-    // The kernel grants a quarter of the stack, from 128 KiB to three quarters of the usual 8 MiB.
-    const LEAST: u64 = 128 * 1024;
-    const MOST: u64 = 6 * 1024 * 1024;
-    let stack = getrlimit(Resource::RLIMIT_STACK).map_or(LEAST * 4, |(soft, _)| soft);
-    usize::try_from((stack / 4).clamp(LEAST, MOST)).unwrap_or(usize::MAX)
+    facts::arguments_max()
 }
 
 /// The kernel follows no more interpreters of interpreters.
@@ -135,7 +130,7 @@ fn check_script(head: &[u8], search: &OsStr, depth: u32) -> Result<(), Unusable>
 }
 
 fn check_format(file: &File, head: &[u8]) -> Result<(), Unusable> {
-    match system::loader(file, head)? {
+    match facts::loader(file, head)? {
         Some(loader) => check(Path::new(&loader), OsStr::new(""), DEPTH)
             .map_err(|why| Unusable::Needs { name: loader, why: Box::new(why) }),
         None => Ok(()),

@@ -1,5 +1,6 @@
 //! Pseudo-terminals.
 
+use crate::descriptor::{set_close_on_exec, set_nonblocking};
 use crate::system;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -29,11 +30,13 @@ pub struct Size {
 
 /// Opens a pseudo-terminal of this size.
 pub fn open(size: Size) -> io::Result<PseudoTerminal> {
-    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let master = posix_openpt(flags | OFlag::O_NONBLOCK)?;
+    // The other flags are not defined for this call.
+    let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY)?;
+    set_close_on_exec(&master)?;
+    set_nonblocking(&master)?;
     grantpt(&master)?;
     unlockpt(&master)?;
-    let slave = system::open_slave(&master, flags)?;
+    let slave = system::open_slave(&master)?;
     let mut settings = tcgetattr(&slave)?;
     settings.input_flags.insert(InputFlags::IUTF8);
     tcsetattr(&slave, SetArg::TCSANOW, &settings)?;

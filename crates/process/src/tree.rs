@@ -1,27 +1,29 @@
 //! What is below a process, and signals that never hit a stranger.
 
-use crate::facts::{self, Stat};
+use crate::facts::{self, Stat, State};
 use crate::peer::effective_uid;
 use crate::signal::Signal;
-use crate::system::{self, ProcessHandle};
+use crate::system::ProcessHandle;
 use mcp_restart_paths::RestartPath;
 use nix::errno::Errno;
+
+pub use crate::system::tree::{Family, ORPHANS_COME_BACK};
 
 /// A process as it was when it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Its id.
     pub pid: u32,
-    /// When it started, in clock ticks since the system's boot.
+    /// When it started, in the system's own unit.
     pub start_time: u64,
     /// Its process group.
     pub group: u32,
     /// Its command name, at most 15 bytes of it.
     pub command: String,
-    state: char,
+    state: State,
 }
 
-/// What is below a process.
+/// Those who were found.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Every descendant that is not spared, parents before their children.
@@ -39,13 +41,6 @@ pub enum Delivery {
     Gone,
     /// The process belongs to another user.
     NotPermitted,
-}
-
-impl Tree {
-    /// Walks down from `root`, which is not part of the result.
-    pub fn below(root: u32, spares: impl FnMut(&Process) -> bool) -> Self {
-        system::below(root, spares)
-    }
 }
 
 impl Process {
@@ -66,7 +61,7 @@ impl Process {
 
     /// Whether it has ended and only waits for its parent's notice.
     pub fn is_zombie(&self) -> bool {
-        self.state == 'Z'
+        self.state == State::Zombie
     }
 
     /// Whether this user may not signal it.
@@ -81,7 +76,9 @@ impl Process {
     pub fn obstacle(&self) -> String {
         match (facts::tracer(self.pid), self.state) {
             (Some(tracer), _) => format!("traced by process {tracer}"),
-            (None, 'D') => "uninterruptible: it waits for a device or a file system".to_owned(),
+            (None, State::Uninterruptible) => {
+                "uninterruptible: it waits for a device or a file system".to_owned()
+            }
             (None, _) => "it has not ended yet".to_owned(),
         }
     }

@@ -10,7 +10,7 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::launch::{self, Launch, LaunchError, Role};
 use mcp_restart_process::session::{Reaped, reap};
 use mcp_restart_process::terminal::Size;
-use mcp_restart_process::tree::Process;
+use mcp_restart_process::tree::{ORPHANS_COME_BACK, Process};
 use mcp_restart_process::{EINVAL, Exit, Signal, boot_id};
 use mcp_restart_protocol::shim::{
     FromShim, KeepChildren, Leftover, SHIM_PROTOCOL, ShimExit, ShimFacts, ShimLaunch,
@@ -116,7 +116,7 @@ impl Agent {
             keep_children: order.keep_children,
             output,
             phase: Phase::Running,
-            sweep: Sweep::new(pid, daemon_lock),
+            sweep: Sweep::new(pid, &environment, daemon_lock),
             leader_exit: None,
             path,
             graceful: Signal::TERMINATE,
@@ -248,7 +248,7 @@ impl Agent {
             }
         }
         // Whoever was signalled tells by ending. But it may have turned out that nobody is waited for.
-        if self.sweep.has_exempt() { self.settle() } else { Vec::new() }
+        if self.sweep.has_to_look() { self.settle() } else { Vec::new() }
     }
 
     fn leave_unfinished(&mut self, left: &[Process]) -> FromShim {
@@ -264,10 +264,10 @@ impl Agent {
             if self.has_ended() || self.leader_exit.is_none() {
                 return Vec::new();
             }
-            if reaped.none_left {
+            if reaped.none_left && ORPHANS_COME_BACK {
                 return vec![self.end()];
             }
-            if !matches!(self.phase, Phase::Ending(_)) || !self.sweep.has_exempt() {
+            if !matches!(self.phase, Phase::Ending(_)) || !self.sweep.has_to_look() {
                 return Vec::new();
             }
             let (waited_for, foreign) = self.sweep.remaining();

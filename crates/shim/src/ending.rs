@@ -11,6 +11,7 @@
 //!  from each of them: the tree is empty ──► over
 //! ```
 
+use mcp_restart_process::tree::ORPHANS_COME_BACK;
 use std::time::{Duration, Instant};
 
 /// After SIGKILL for so long, then what is left is named.
@@ -26,8 +27,8 @@ pub(crate) enum Ending {
     Asked { kill_at: Instant, looks: Option<Looks> },
     /// SIGKILL was sent; what forked meanwhile gets it with the next look.
     Killing { give_up_at: Instant, looks: Looks },
-    /// It was said what is left.
-    GivenUp,
+    /// It was said what is left. There are looks at it, ever fewer, if no child's end tells of its end.
+    GivenUp { looks: Option<Looks> },
 }
 
 /// When to look again at who is left.
@@ -70,7 +71,7 @@ impl Ending {
                 self.due(now)
             }
             Self::Killing { .. } => None,
-            Self::GivenUp => {
+            Self::GivenUp { .. } => {
                 *self = Self::killing(now);
                 Some(Order::Kill)
             }
@@ -86,11 +87,11 @@ impl Ending {
             }
             Self::Asked { looks, .. } => looks.as_mut()?.due(now).then_some(Order::AskNewcomers),
             Self::Killing { give_up_at, .. } if *give_up_at <= now => {
-                *self = Self::GivenUp;
+                *self = Self::GivenUp { looks: (!ORPHANS_COME_BACK).then(|| Looks::with(PATIENCE, now)) };
                 Some(Order::GiveUp)
             }
             Self::Killing { looks, .. } => looks.due(now).then_some(Order::Kill),
-            Self::GivenUp => None,
+            Self::GivenUp { looks } => looks.as_mut()?.due(now).then_some(Order::Kill),
         }
     }
 
@@ -102,7 +103,7 @@ impl Ending {
                 looks.get_or_insert(Looks::from(now));
                 Some(Order::AskNewcomers)
             }
-            Self::GivenUp => Some(Order::Kill),
+            Self::GivenUp { .. } => Some(Order::Kill),
             Self::Asked { .. } | Self::Killing { .. } => None,
         }
     }
@@ -112,7 +113,7 @@ impl Ending {
         match *self {
             Self::Asked { kill_at, looks } => Some(looks.map_or(kill_at, |looks| looks.next_at.min(kill_at))),
             Self::Killing { give_up_at, looks } => Some(looks.next_at.min(give_up_at)),
-            Self::GivenUp => None,
+            Self::GivenUp { looks } => looks.map(|looks| looks.next_at),
         }
     }
 
@@ -123,7 +124,11 @@ impl Ending {
 
 impl Looks {
     fn from(now: Instant) -> Self {
-        Self { next_at: now + FIRST_PAUSE, pause: FIRST_PAUSE * 2 }
+        Self::with(FIRST_PAUSE, now)
+    }
+
+    fn with(pause: Duration, now: Instant) -> Self {
+        Self { next_at: now + pause, pause: pause * 2 }
     }
 
     fn due(&mut self, now: Instant) -> bool {
@@ -181,9 +186,10 @@ mod tests {
         let begin = now + GRACE;
         assert_eq!(ending.due(begin), Some(Order::Kill));
         let mut orders = Vec::new();
-        while let Some(next) = ending.wake_at() {
+        while let Some(next) = ending.wake_at().filter(|_| !matches!(ending, Ending::GivenUp { .. })) {
             orders.push((next, ending.due(next).unwrap()));
         }
+        assert_eq!(ending.wake_at().is_none(), ORPHANS_COME_BACK);
         let (last, rest) = orders.split_last().unwrap();
         assert_eq!(*last, (begin + PATIENCE, Order::GiveUp));
         assert!(rest.iter().all(|(_, order)| *order == Order::Kill));
@@ -214,7 +220,7 @@ mod tests {
     #[test]
     fn a_stop_after_giving_up_tries_again() {
         let now = Instant::now();
-        let mut ending = Ending::GivenUp;
+        let mut ending = Ending::GivenUp { looks: None };
         assert_eq!(ending.child_ended(now, false), Some(Order::Kill));
         assert_eq!(ending.stop(now, GRACE), Some(Order::Kill));
         assert_eq!(ending.child_ended(now, false), None);

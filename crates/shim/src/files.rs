@@ -79,7 +79,7 @@ pub struct Facts {
 pub struct RecordedProcess {
     /// Its id.
     pub pid: u32,
-    /// When it started, in clock ticks since the system's boot.
+    /// When it started, in the system's own unit.
     pub start_time: u64,
 }
 

@@ -1,10 +1,11 @@
 //! Signals to everything below the shim, and what is exempt from them.
 
 use mcp_restart_paths::RestartPath;
-use mcp_restart_process::tree::{Delivery, Process, Tree, signal, signal_group};
+use mcp_restart_process::tree::{Delivery, Family, ORPHANS_COME_BACK, Process, Tree, signal, signal_group};
 use mcp_restart_process::{LockFile, Signal};
 use mcp_restart_protocol::shim::{KeepChildren, Leftover};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Who forks while it is being killed is chased so often before the others get a turn.
@@ -17,6 +18,7 @@ pub(crate) struct Sweep {
     daemon_lock: PathBuf,
     /// The agent's process id, which is its group's too.
     leader: u32,
+    family: Family,
     /// Set when the agent has ended by itself.
     keep: Option<KeepChildren>,
     /// Who got the graceful signal, and the command that it ran then: a shell's child that is asked
@@ -36,10 +38,11 @@ pub(crate) struct Sweep {
 type Key = (u32, u64);
 
 impl Sweep {
-    pub(crate) fn new(leader: u32, daemon_lock: PathBuf) -> Self {
+    pub(crate) fn new(leader: u32, environment: &[(OsString, OsString)], daemon_lock: PathBuf) -> Self {
         Self {
             daemon_lock,
             leader,
+            family: Family::new(leader, environment),
             keep: None,
             asked: HashMap::new(),
             killed: HashMap::new(),
@@ -114,9 +117,10 @@ impl Sweep {
         }
     }
 
-    /// Whether somebody may be left who is not waited for, so that having children proves nothing.
-    pub(crate) fn has_exempt(&self) -> bool {
-        self.spares || !self.foreign.is_empty()
+    /// Whether the shim's children alone do not tell if somebody is left who is waited for: some may be
+    /// exempt, or some who are left be nobody's children.
+    pub(crate) fn has_to_look(&self) -> bool {
+        self.spares || !self.foreign.is_empty() || !ORPHANS_COME_BACK
     }
 
     /// Who is left, the spared aside: those who are waited for, and those of other users, who are not.
@@ -198,9 +202,9 @@ impl Sweep {
     fn walk(&mut self) -> Tree {
         let daemon = LockFile::holder(&self.daemon_lock);
         let keep = self.keep.as_ref();
-        let tree = Tree::below(std::process::id(), |process| {
-            Some(process.pid) == daemon || keep.is_some_and(|keep| keeps(keep, process))
-        });
+        let tree = self
+            .family
+            .walk(|process| Some(process.pid) == daemon || keep.is_some_and(|keep| keeps(keep, process)));
         self.spares |= !tree.spared.is_empty();
         self.kept = tree.spared.iter().filter(|process| Some(process.pid) != daemon).cloned().collect();
         tree

@@ -7,7 +7,6 @@ use super::link::Link;
 use super::store::Store;
 use crate::children::Children;
 use mcp_restart_config::Agent;
-use mcp_restart_process::tree::Tree;
 use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Terminal};
 use mcp_restart_protocol::shim::ShimFacts;
@@ -251,10 +250,7 @@ impl Members {
     /// The agent below whose shim a process has this socket open.
     pub(super) fn of_socket(&self, inode: u64) -> Option<String> {
         self.shims()
-            .find(|(_, shim)| {
-                let below = Tree::below(*shim, |_| false).members.into_iter().map(|process| process.pid);
-                mcp_restart_process::owner_of_inode(inode, below).is_some()
-            })
+            .find(|(_, shim)| mcp_restart_process::is_open_below(*shim, inode))
             .map(|(name, _)| name.to_owned())
     }
 

@@ -4,7 +4,7 @@ use super::callers::{Facts, Holder, Process, decide};
 use crate::fleet::Fleet;
 use mcp_restart_config::Secret;
 use mcp_restart_process::peer::SocketPeer;
-use mcp_restart_process::{effective_uid, tcp_peer, tree};
+use mcp_restart_process::{TcpPeer, effective_uid, tcp_peer, tree};
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::request::Credential;
 use std::net::SocketAddr;
@@ -72,9 +72,9 @@ impl Identification {
             return Process::Unknown;
         }
         match tcp_peer(local, peer) {
-            None => Process::Unknown,
-            Some(found) if found.uid != effective_uid() && found.uid != 0 => Process::Foreign(found.uid),
-            Some(found) => match self.fleet.agent_of_socket(found.inode).await {
+            TcpPeer::Nobody | TcpPeer::Untold => Process::Unknown,
+            TcpPeer::Local { uid, .. } if uid != effective_uid() && uid != 0 => Process::Foreign(uid),
+            TcpPeer::Local { inode, .. } => match self.fleet.agent_of_socket(inode).await {
                 Some(agent) => Process::Below(agent),
                 None => Process::Local(None),
             },

@@ -1,14 +1,22 @@
 //! What Linux tells: /proc, and a few numbers.
 
+use super::{Stat, State};
 use crate::peer::SocketPeer;
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
+use std::ptr;
+
+pub(crate) use super::elf::loader;
 
 /// Makes `waitpid` see children that some other thread, or `clone`, has made.
 pub(crate) const WAIT_FOR_ANY: libc::c_int = libc::__WALL;
+
+/// The request by which a session takes a terminal.
+pub(crate) const TAKE_TERMINAL: libc::c_ulong = libc::TIOCSCTTY;
 
 /// The highest number of a signal.
 pub(crate) fn last_signal() -> i32 {
@@ -18,6 +26,36 @@ pub(crate) fn last_signal() -> i32 {
 /// The first of the signals that have no name.
 pub(crate) fn first_unnamed_signal() -> i32 {
     libc::SIGRTMIN()
+}
+
+/// How many bytes the arguments and variables of a program may have.
+pub(crate) fn arguments_max() -> usize {
+    // The kernel grants a quarter of the stack, from 128 KiB to three quarters of the usual 8 MiB.
+    const LEAST: u64 = 128 * 1024;
+    const MOST: u64 = 6 * 1024 * 1024;
+    let stack = getrlimit(Resource::RLIMIT_STACK).map_or(LEAST * 4, |(soft, _)| soft);
+    usize::try_from((stack / 4).clamp(LEAST, MOST)).unwrap_or(usize::MAX)
+}
+
+/// Gives every signal its default disposition.
+pub(crate) fn default_dispositions() {
+    // The C library keeps two signals for itself and refuses to touch them; but they, too, may have been
+    // inherited as ignored. All zeros are the default disposition, whatever the fields' order.
+    const SET_SIZE: usize = 8;
+    let default = [0_u64; 8];
+    for number in 1..=libc::SIGRTMAX() {
+        // SAFETY: the kernel reads no more than the buffer has; the old disposition is not asked for. The
+        // default disposition runs no code of ours.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                number,
+                default.as_ptr(),
+                ptr::null_mut::<libc::c_void>(),
+                SET_SIZE,
+            )
+        };
+    }
 }
 
 /// Names this boot of the system and the pid namespace that the caller lives in.
@@ -33,18 +71,7 @@ pub(crate) fn peer_of_socket(socket: &impl AsFd) -> io::Result<SocketPeer> {
     Ok(SocketPeer { uid: credentials.uid(), pid: credentials.pid().cast_unsigned() })
 }
 
-/// The fields of /proc/PID/stat that matter here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) command: String,
-    pub(crate) state: char,
-    pub(crate) parent: u32,
-    pub(crate) group: u32,
-    pub(crate) threads: u32,
-    /// Clock ticks since the system's boot.
-    pub(crate) start_time: u64,
-}
-
+/// The process that has this number now.
 pub(crate) fn stat(pid: u32) -> Option<Stat> {
     let mut buffer = [0; 1024];
     parse_stat(&String::from_utf8_lossy(read_once(&format!("/proc/{pid}/stat"), &mut buffer)?))
@@ -98,10 +125,14 @@ fn parse_stat(line: &str) -> Option<Stat> {
     let field = |number: usize| fields.get(number - 3);
     Some(Stat {
         command: command.to_owned(),
-        state: field(3)?.chars().next()?,
+        state: match *field(3)? {
+            "Z" | "X" => State::Zombie,
+            "D" => State::Uninterruptible,
+            _ => State::Alive,
+        },
         parent: field(4)?.parse().ok()?,
         group: field(5)?.parse().ok()?,
-        threads: field(20)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
         start_time: field(22)?.parse().ok()?,
     })
 }
@@ -115,7 +146,8 @@ mod tests {
         let line = "42 (a) b (c) R 7 41 40 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 1";
         let stat = parse_stat(line).unwrap();
         assert_eq!(stat.command, "a) b (c");
-        assert_eq!((stat.state, stat.parent, stat.group, stat.start_time), ('R', 7, 41, 987_654));
+        assert_eq!((stat.state, stat.parent, stat.group), (State::Alive, 7, 41));
+        assert_eq!((stat.session, stat.start_time), (40, 987_654));
         assert_eq!(parse_stat("42 (cut"), None);
         assert_eq!(parse_stat("42 (cut) R 7"), None);
     }

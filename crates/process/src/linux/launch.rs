@@ -2,6 +2,7 @@
 //!
 //! Nothing is copied for it, and it runs at once: that is what makes a restart fast.
 
+use crate::descriptor;
 use crate::launch::Plan;
 use nix::errno::Errno;
 use std::io;
@@ -46,32 +47,8 @@ pub(crate) fn close_on_exec_from(first: RawFd) {
         libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC)
     };
     if done != 0 {
-        // A kernel before 5.11. Whatever is open is far below this number.
-        for descriptor in first..65_536 {
-            // SAFETY: it sets a flag of a descriptor, or fails for one that is not open.
-            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
-        }
-    }
-}
-
-/// Gives every signal its default disposition.
-pub(crate) fn default_dispositions() {
-    // The C library keeps two signals for itself and refuses to touch them; but they, too, may have been
-    // inherited as ignored. All zeros are the default disposition, whatever the fields' order.
-    const SET_SIZE: usize = 8;
-    let default = [0_u64; 8];
-    for number in 1..=libc::SIGRTMAX() {
-        // SAFETY: the kernel reads no more than the buffer has; the old disposition is not asked for. The
-        // default disposition runs no code of ours.
-        unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigaction,
-                number,
-                default.as_ptr(),
-                ptr::null_mut::<libc::c_void>(),
-                SET_SIZE,
-            )
-        };
+        // A kernel before 5.11.
+        descriptor::mark_each_from(first);
     }
 }
 

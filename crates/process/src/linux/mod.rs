@@ -1,16 +1,15 @@
 //! What only Linux has: subreapers, death signals, process and signal descriptors, memory shared until exec.
 
-mod format;
 mod launch;
 mod signals;
 pub(crate) mod tcp;
-mod tree;
+pub(crate) mod tree;
 
-pub(crate) use format::loader;
-pub(crate) use launch::{close_on_exec_from, default_dispositions, die_with, start};
+pub(crate) use launch::{close_on_exec_from, die_with, start};
 pub(crate) use signals::SignalSource;
-pub(crate) use tree::{ProcessHandle, ancestors, below};
+pub(crate) use tree::{ProcessHandle, ancestors};
 
+use crate::descriptor;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::pty::PtyMaster;
@@ -22,7 +21,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 /// Makes a descriptor that is received close itself on exec, from its first moment on.
-pub(crate) const RECEIVE: MsgFlags = MsgFlags::MSG_CMSG_CLOEXEC;
+pub(crate) const RECEIVE_FLAGS: MsgFlags = MsgFlags::MSG_CMSG_CLOEXEC;
 
 /// The program that this process runs, under a name that it keeps when it is replaced on disk.
 #[expect(clippy::unnecessary_wraps, reason = "it can fail on other systems")]
@@ -45,16 +44,14 @@ pub(crate) fn close_from(first: RawFd) {
     // SAFETY: close_range takes three numbers. By the contract above nobody owns these descriptors yet.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first.cast_unsigned(), libc::c_uint::MAX, 0) };
     if done != 0 {
-        // A kernel before 5.9. Whatever is open is far below this number.
-        for descriptor in first..65_536 {
-            // SAFETY: as above.
-            unsafe { libc::close(descriptor) };
-        }
+        // A kernel before 5.9.
+        descriptor::close_each_from(first);
     }
 }
 
 /// The other end of a pseudo-terminal.
-pub(crate) fn open_slave(master: &PtyMaster, flags: OFlag) -> io::Result<OwnedFd> {
+pub(crate) fn open_slave(master: &PtyMaster) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     // SAFETY: the request takes open flags by value; it needs no path, so a missing /dev/pts is no matter.
     let slave = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags.bits()) };
     let slave = Errno::result(slave)?;

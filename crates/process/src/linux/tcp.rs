@@ -1,21 +1,25 @@
 //! Who has a TCP socket of this machine: the kernel's tables, then the descriptors of processes.
 
+use super::tree;
 use crate::facts;
 use crate::peer::TcpPeer;
 use crate::tree::Process;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Finds the socket of who connected from `peer` to our `local`, if it is one of this machine.
-pub fn tcp_peer(local: SocketAddr, peer: SocketAddr) -> Option<TcpPeer> {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .into_iter()
-        .filter_map(|table| fs::read_to_string(table).ok())
-        .find_map(|table| find_socket(&table, peer, local))
+/// Who connected from `peer` to our `local`.
+pub fn tcp_peer(local: SocketAddr, peer: SocketAddr) -> TcpPeer {
+    look_up(peer, local).map_or(TcpPeer::Nobody, |Socket { uid, inode }| TcpPeer::Local { uid, inode })
+}
+
+/// Whether a process below `root` has this socket open.
+pub fn is_open_below(root: u32, inode: u64) -> bool {
+    let below = tree::below(root, |_| false).members;
+    owner_of_inode(inode, below.into_iter().map(|process| process.pid)).is_some()
 }
 
 /// Which of these processes has the socket open.
-pub fn owner_of_inode(inode: u64, pids: impl IntoIterator<Item = u32>) -> Option<u32> {
+fn owner_of_inode(inode: u64, pids: impl IntoIterator<Item = u32>) -> Option<u32> {
     let wanted = format!("socket:[{inode}]");
     pids.into_iter().find(|pid| {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
@@ -35,11 +39,25 @@ pub fn listener_on(address: SocketAddr) -> Option<Process> {
     let nowhere = SocketAddr::new(everywhere, 0);
     let socket = [address.ip(), everywhere]
         .into_iter()
-        .find_map(|ip| tcp_peer(nowhere, SocketAddr::new(ip, address.port())))?;
+        .find_map(|ip| look_up(SocketAddr::new(ip, address.port()), nowhere))?;
     Process::of(owner_of_inode(socket.inode, facts::pids())?)
 }
 
-fn find_socket(table: &str, its_local: SocketAddr, its_remote: SocketAddr) -> Option<TcpPeer> {
+/// One end of a connection.
+#[derive(Debug, PartialEq, Eq)]
+struct Socket {
+    uid: u32,
+    inode: u64,
+}
+
+fn look_up(its_local: SocketAddr, its_remote: SocketAddr) -> Option<Socket> {
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .into_iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .find_map(|table| find_socket(&table, its_local, its_remote))
+}
+
+fn find_socket(table: &str, its_local: SocketAddr, its_remote: SocketAddr) -> Option<Socket> {
     let wanted = (canonical(its_local), canonical(its_remote));
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -50,7 +68,7 @@ fn find_socket(table: &str, its_local: SocketAddr, its_remote: SocketAddr) -> Op
         let inode = fields.get(9)?.parse().ok()?;
         let uid = fields.get(7)?.parse().ok()?;
         // A socket that nobody has open any more has no inode, and says root.
-        (inode != 0).then_some(TcpPeer { uid, inode })
+        (inode != 0).then_some(Socket { uid, inode })
     })
 }
 
@@ -90,13 +108,14 @@ mod tests {
         let Ok(listener) = TcpListener::bind(bind) else { return };
         let client = TcpStream::connect(connect(listener.local_addr().unwrap().port())).unwrap();
         let (served, peer) = listener.accept().unwrap();
-        let found = tcp_peer(served.local_addr().unwrap(), peer).unwrap();
-        assert_eq!(found.uid, effective_uid());
+        let found = tcp_peer(served.local_addr().unwrap(), peer);
+        let TcpPeer::Local { uid, inode } = found else { panic!("{found:?}") };
+        assert_eq!(uid, effective_uid());
         let link = fs::read_link(format!("/proc/self/fd/{}", client.as_raw_fd())).unwrap();
-        assert_eq!(link.to_str().unwrap(), format!("socket:[{}]", found.inode));
+        assert_eq!(link.to_str().unwrap(), format!("socket:[{inode}]"));
         let own = std::process::id();
-        assert_eq!(owner_of_inode(found.inode, [1, own]), Some(own));
-        assert_eq!(owner_of_inode(found.inode, []), None);
+        assert_eq!(owner_of_inode(inode, [1, own]), Some(own));
+        assert_eq!(owner_of_inode(inode, []), None);
     }
 
     #[test]

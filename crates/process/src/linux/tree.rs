@@ -1,29 +1,49 @@
 //! Trees whose every orphan comes to the subreaper above it, and processes held by their descriptors.
 
-use crate::facts;
+use crate::facts::{self, State};
 use crate::tree::{Delivery, Process, Tree, delivery};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+
+/// Whether every descendant whose parent has ended becomes a child of the subreaper above it.
+pub const ORPHANS_COME_BACK: bool = true;
+
+/// An agent and all that comes from it: what is below the subreaper that started it.
+#[derive(Debug)]
+pub struct Family {
+    root: u32,
+}
+
+impl Family {
+    /// Of the agent that this process has started: the leader of a session, with this environment.
+    pub fn new(_leader: u32, _environment: &[(OsString, OsString)]) -> Self {
+        Self { root: std::process::id() }
+    }
+
+    /// Finds everybody. Who is spared is left out with all that is below.
+    pub fn walk(&mut self, spares: impl FnMut(&Process) -> bool) -> Tree {
+        below(self.root, spares)
+    }
+}
 
 /// Walks down from `root`, which is not part of the result.
-pub(crate) fn below(root: u32, mut spares: impl FnMut(&Process) -> bool) -> Tree {
-    let own_threads = facts::stat(root).map_or(1, |stat| stat.threads);
-    let (listing, mut unvisited) = match children(root, own_threads) {
+pub(super) fn below(root: u32, mut spares: impl FnMut(&Process) -> bool) -> Tree {
+    let (listing, mut unvisited) = match children(root) {
         Some(children) => (Listing::Kernel, children),
         None => Listing::of_everybody(root),
     };
     let mut tree = Tree::default();
     while let Some(pid) = unvisited.pop() {
-        let Some(stat) = facts::stat(pid) else { continue };
-        let threads = stat.threads;
-        let process = Process::new(pid, stat);
+        let Some(process) = Process::of(pid) else { continue };
         if spares(&process) {
             tree.spared.push(process);
         } else {
-            unvisited.extend(listing.children(pid, threads));
+            unvisited.extend(listing.children(pid));
             tree.members.push(process);
         }
     }
@@ -60,7 +80,7 @@ impl ProcessHandle {
 
     pub(crate) fn is_running(&self) -> bool {
         let Some(descriptor) = &self.descriptor else {
-            return facts::stat(self.pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'));
+            return facts::stat(self.pid).is_some_and(|stat| stat.state != State::Zombie);
         };
         let mut ended = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
         nix::poll::poll(&mut ended, PollTimeout::ZERO) == Ok(0)
@@ -99,9 +119,9 @@ impl Listing {
         (Self::Everybody(children), of_root)
     }
 
-    fn children(&self, pid: u32, threads: u32) -> Vec<u32> {
+    fn children(&self, pid: u32) -> Vec<u32> {
         match self {
-            Self::Kernel => children(pid, threads),
+            Self::Kernel => children(pid),
             Self::Everybody(children) => children.get(&pid).cloned(),
         }
         .unwrap_or_default()
@@ -118,16 +138,18 @@ fn open_descriptor(pid: u32) -> Option<OwnedFd> {
 
 /// The children of a process, however many threads of it had them. `None` if the process is gone, or if
 /// the kernel was built without these lists.
-fn children(pid: u32, threads: u32) -> Option<Vec<u32>> {
+fn children(pid: u32) -> Option<Vec<u32>> {
     let of_thread = |thread: u32| -> Option<Vec<u32>> {
         let list = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).ok()?;
         Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     };
     let of_first = of_thread(pid);
-    if threads == 1 {
+    let tasks = format!("/proc/{pid}/task");
+    // Its link count is that of a folder with a folder for each thread in it.
+    if fs::metadata(&tasks).ok()?.nlink() == 3 {
         return of_first;
     }
-    let others = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let others = fs::read_dir(tasks).ok()?;
     let others = others.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
     let others = others.filter(|&thread| thread != pid).filter_map(of_thread).flatten();
     // A first thread that has ended has no children: the others have them.

@@ -99,6 +99,10 @@ impl House {
             environment: vec![
                 (bytes("PATH"), bytes("/usr/bin:/bin")),
                 (bytes("MARK"), bytes(self.path().to_str().unwrap())),
+                // As a daemon marks its agents.
+                (bytes("MCP_RESTART_SOCKET"), bytes(self.path().join("socket").to_str().unwrap())),
+                (bytes("MCP_RESTART_AGENT"), bytes(NAME)),
+                (bytes("MCP_RESTART_GENERATION"), bytes("1")),
             ],
             cwd: bytes("/"),
             terminal: None,

@@ -194,6 +194,7 @@ fn a_shim_that_gets_no_launch_ends_with_its_daemon() {
 }
 
 #[test]
+#[cfg_attr(feature = "portable", ignore = "only Linux can be asked to kill a process with its parent")]
 fn an_agent_dies_with_its_shim() {
     let house = House::new();
     let alive = house.make_pipe("alive");
