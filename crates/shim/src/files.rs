@@ -114,6 +114,14 @@ pub struct FoundShim {
     pub facts: Option<Result<Facts, FactsError>>,
 }
 
+impl FoundShim {
+    /// Looks at what the shim with this id has left, or holds.
+    pub fn look(state_dir: &Path, id: String) -> Self {
+        let files = RunFiles::new(state_dir, &id);
+        Self { id, holder: LockFile::holder(&files.lock), facts: read(&files.facts) }
+    }
+}
+
 /// Why a facts file cannot be read.
 #[derive(Debug)]
 pub struct FactsError {
@@ -135,11 +143,8 @@ pub fn find_shims(state_dir: &Path) -> io::Result<Vec<FoundShim>> {
             file.file_stem().and_then(|stem| stem.to_str()).filter(|id| is_run_id(id)).map(str::to_owned),
         );
     }
-    let shim = |id: String| {
-        let files = RunFiles::new(state_dir, &id);
-        FoundShim { id, holder: LockFile::holder(&files.lock), facts: read(&files.facts) }
-    };
-    Ok(ids.into_iter().map(shim).filter(|shim| shim.holder.is_some() || shim.facts.is_some()).collect())
+    let shims = ids.into_iter().map(|id| FoundShim::look(state_dir, id));
+    Ok(shims.filter(|shim| shim.holder.is_some() || shim.facts.is_some()).collect())
 }
 
 fn read(file: &Path) -> Option<Result<Facts, FactsError>> {

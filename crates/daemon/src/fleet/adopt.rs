@@ -68,7 +68,7 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
         match (shim.holder, facts) {
             (Some(shim_pid), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
             (None, Some(facts)) => {
-                adopted.told.push(record_end(&state_dir, store, &facts));
+                adopted.told.extend(record_end(&state_dir, store, &facts));
                 adopted.ended.insert(facts.name, facts.generation);
                 remove(&shim.files);
             }
@@ -103,8 +103,18 @@ pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
     u32::try_from(mcp_restart_process::end_lost(RestartPath::LostSweep, lost)).unwrap_or(u32::MAX)
 }
 
-async fn reach(state_dir: &Path, found: FoundShim) -> Reached {
+async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
     let files = RunFiles::new(state_dir, &found.id);
+    let (mut link, mut described) = (None, None);
+    if found.holder.is_some() {
+        let is_known = matches!(found.facts, Some(Ok(_)));
+        let limit = if is_known { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
+        described = timeout(limit, describe(&files, &mut link)).await.ok();
+        if described.is_none() {
+            // The daemon before may have let it go a moment ago.
+            found = FoundShim::look(state_dir, found.id);
+        }
+    }
     let facts = found.facts.and_then(|facts| {
         facts
             .inspect_err(|error| {
@@ -112,29 +122,26 @@ async fn reach(state_dir: &Path, found: FoundShim) -> Reached {
             })
             .ok()
     });
-    let (mut link, mut described) = (None, None);
-    if found.holder.is_some() {
-        let limit = if facts.is_some() { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
-        described = timeout(limit, describe(&files, &mut link)).await.ok();
-    }
     Reached { files, holder: found.holder, facts, described, link }
 }
 
 /// Lets a shim go whose exit is stored already: the daemon died before it could say so.
 async fn acknowledge_known(store: &Store, shim: &mut Reached) -> bool {
     let Some(facts) = &shim.described else { return false };
-    let known = facts.exit.as_ref().is_some_and(|exit| is_known(store.agent(&facts.name), exit));
+    let record = store.agent(&facts.name);
+    let known = facts.exit.is_some()
+        && record.is_some_and(|record| is_known(record, facts.generation, facts.started_at));
     match &mut shim.link {
         Some(link) if known => link.send(ToShim::Acknowledge).await.is_ok(),
         _ => false,
     }
 }
 
-/// Whether an exit is stored, and nothing was begun after it. No other has its time.
-fn is_known(record: Option<&AgentRecord>, exit: &ShimExit) -> bool {
-    record.is_some_and(|record| {
-        record.state.is_some() && record.last_exit.as_ref().is_some_and(|known| known.at == exit.at)
-    })
+/// Whether the end of a process is stored.
+fn is_known(record: &AgentRecord, generation: u64, started_at: Timestamp) -> bool {
+    record.state.is_some()
+        && record.generation >= generation
+        && record.last_exit.as_ref().is_some_and(|exit| exit.at >= started_at)
 }
 
 /// Connects and asks, as often as it takes; the connection stays with the caller if time runs out.
@@ -205,9 +212,12 @@ fn as_described(facts: Facts) -> ShimFacts {
 }
 
 /// The shim is gone: either nobody acknowledged its exit before the machine went down, or it was killed.
-fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> String {
+fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<String> {
     let Facts { name, generation, .. } = facts;
     let record = store.agent_mut(name);
+    if is_known(record, *generation, facts.started_at) {
+        return None;
+    }
     let seen = facts.exit.as_ref().map(|exit| seen_end(record, exit));
     let (state, exit) = seen.unwrap_or_else(|| {
         // After a new boot nothing can be left of it, and its numbers are those of strangers.
@@ -216,13 +226,10 @@ fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> String {
         (AgentState::Exited, LastExit { leftovers, ..lost })
     });
     let told = format!("{name} ended while no daemon ran: generation {generation}, {}", how(&exit));
-    let is_known = facts.exit.as_ref().is_some_and(|exit| is_known(Some(record), exit));
-    if record.generation <= *generation && !is_known {
-        record.generation = *generation;
-        record.state = Some(state);
-        record.last_exit = Some(exit);
-    }
-    told
+    record.generation = record.generation.max(*generation);
+    record.state = Some(state);
+    record.last_exit = Some(exit);
+    Some(told)
 }
 
 /// A process that did not end by itself ended by what an earlier daemon had begun.
