@@ -49,10 +49,10 @@ impl FleetTask {
 
     /// Launches what waits for the endpoint.
     pub(super) fn launch_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        if waiting.is_empty() || self.is_closing {
+        if self.waiting.is_empty() || self.check_open().is_err() {
             return;
         }
+        let waiting = std::mem::take(&mut self.waiting);
         let readable = self.read_config();
         for name in waiting {
             let Some(intent) = self.store.intent(&name).cloned() else { continue };

@@ -50,6 +50,9 @@ impl FleetTask {
 
     pub(super) fn stay(&mut self) {
         self.leave = Leave::Staying;
+        if self.url.is_some() {
+            self.launch_waiting();
+        }
     }
 
     /// To be called when everything that is known is stored.
