@@ -35,7 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::JoinError;
 use tokio::time::timeout;
 
 /// Where the MCP endpoint is.
@@ -102,7 +101,7 @@ impl Connection {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<AnswerBody>
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -115,11 +114,8 @@ impl Connection {
         match (parts.uri.path(), &parts.method) {
             (MCP_PATH, &Method::POST) => {
                 let after = AfterCall::default();
-                // A task of its own: a caller that goes away cancels nothing, a restart of itself least of all.
-                let served = tokio::spawn(Arc::clone(&self).mcp(parts, body, after.clone())).await;
-                let answer = served
-                    .unwrap_or_else(|error| Err(broken(&error).into()))
-                    .unwrap_or_else(|refusal| *refusal);
+                let served = self.mcp(parts, body, after.clone()).await;
+                let answer = served.unwrap_or_else(|refusal| *refusal);
                 answer.map(|body| AnswerBody::reported(body, after, self.handed.clone()))
             }
             (HEALTH_PATH, &Method::GET) => {
@@ -137,7 +133,7 @@ impl Connection {
     }
 
     /// A request to the MCP endpoint. `Err`: what is answered to one that rmcp does not get to see.
-    async fn mcp<B>(self: Arc<Self>, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Refusal>
+    async fn mcp<B>(&self, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -255,12 +251,6 @@ async fn errors_in_json(answer: Answer, id: Option<Id>) -> Answer {
         status => (status, INVALID_REQUEST, text),
     };
     in_json(status, &Wrong { code, message, id }.to_json())
-}
-
-fn broken(error: &JoinError) -> Answer {
-    tracing::error!(%error, "a request could not be served");
-    let failure = Failure::new(ErrorCode::Internal, "the bridge failed to serve the request");
-    failed(StatusCode::INTERNAL_SERVER_ERROR, &failure)
 }
 
 fn plain(answer: Answer) -> Response<AnswerBody> {

@@ -12,11 +12,11 @@
 //! stays open and its end is the end of the daemon. On the second, requests of every caller are under
 //! way at the same time.
 
-use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::client::{self, ClientError};
 use mcp_restart_protocol::codec::Frames;
+use mcp_restart_protocol::halves::{self, ReadingHalf, WritingHalf};
 use mcp_restart_protocol::hello::{PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
@@ -32,7 +32,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::codec::Framed;
+use tokio_util::codec::{FramedRead, FramedWrite};
 
 const RETRY: Duration = Duration::from_millis(250);
 /// A daemon that does not greet within this time is as good as none.
@@ -73,7 +73,8 @@ struct Ask {
     reply: oneshot::Sender<ServerBody>,
 }
 
-type Talk = Framed<UnixStream, Frames<ServerFrame, ClientFrame>>;
+type Incoming = FramedRead<ReadingHalf, Frames<ServerFrame, ClientFrame>>;
+type Outgoing = FramedWrite<WritingHalf, Frames<ServerFrame, ClientFrame>>;
 
 impl Daemon {
     /// Whether the daemon answers at present.
@@ -183,11 +184,15 @@ impl Link {
             }
             Err(_) => return "the daemon does not answer".to_owned(),
         };
+        let (reading, writing) = match halves::split(talk) {
+            Ok(halves) => halves,
+            Err(error) => return error.to_string(),
+        };
         let (asks, asked) = mpsc::channel(QUEUE);
         self.state.send_replace(State::Up { session, asks });
         tracing::info!(socket = %self.socket.display(), "connected to the daemon");
         tokio::select! {
-            () = converse(talk, asked) => {}
+            () = converse(reading, writing, asked) => {}
             () = until_closed(&mut announced) => {}
         }
         tracing::warn!("the daemon went away");
@@ -225,18 +230,17 @@ impl Link {
 }
 
 /// Sends what is asked and hands the answers out, until the connection or the asking ends.
-async fn converse(talk: Talk, asked: mpsc::Receiver<Ask>) {
-    // Split, so that a daemon that is slow to read does not keep its own answers from being read.
-    let (to_daemon, from_daemon) = talk.split();
+async fn converse(reading: ReadingHalf, writing: WritingHalf, asked: mpsc::Receiver<Ask>) {
     let (waits, waiting) = mpsc::unbounded_channel();
+    // Side by side, so that a daemon that is slow to read does not keep its own answers from being read.
     tokio::select! {
-        () = send(to_daemon, asked, waits) => {}
-        () = receive(from_daemon, waiting) => {}
+        () = send(FramedWrite::new(writing, Frames::default()), asked, waits) => {}
+        () = receive(FramedRead::new(reading, Frames::default()), waiting) => {}
     }
 }
 
 async fn send(
-    mut to_daemon: SplitSink<Talk, ClientFrame>,
+    mut to_daemon: Outgoing,
     mut asked: mpsc::Receiver<Ask>,
     waits: mpsc::UnboundedSender<(u64, oneshot::Sender<ServerBody>)>,
 ) {
@@ -253,7 +257,7 @@ async fn send(
 }
 
 async fn receive(
-    mut from_daemon: SplitStream<Talk>,
+    mut from_daemon: Incoming,
     mut waits: mpsc::UnboundedReceiver<(u64, oneshot::Sender<ServerBody>)>,
 ) {
     let mut waiting = HashMap::new();

@@ -103,7 +103,8 @@ async fn accept(
 
 fn builder() -> http1::Builder {
     let mut http = http1::Builder::new();
-    // A client that has sent its request and closed its side has still asked.
+    // A client that has sent its request and closed its side, or its connection, has still asked: hyper looks
+    // at the connection again only when there is an answer, so a caller that goes away cancels nothing.
     http.half_close(true)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_DEADLINE)

@@ -113,6 +113,7 @@ impl ServerHandler for Server {
         let Some(incoming) = incoming else {
             return Err(ErrorData::internal_error("the request came past the HTTP side", None));
         };
-        Ok(self.call(tool, request.arguments.unwrap_or_default(), incoming).await)
+        // Boxed, since rmcp moves the future of a request several times.
+        Ok(Box::pin(self.call(tool, request.arguments.unwrap_or_default(), incoming)).await)
     }
 }

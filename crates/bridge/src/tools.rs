@@ -211,8 +211,12 @@ pub(crate) fn answered(answer: Answer) -> CallToolResult {
             ));
         }
     };
-    match value {
-        Ok(value) => CallToolResult::structured(value),
+    match value.and_then(|value| Ok((serde_json::to_string(&value)?, value))) {
+        Ok((text, value)) => {
+            let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+            result.structured_content = Some(value);
+            result
+        }
         Err(error) => refused(&Failure::new(ErrorCode::Internal, error.to_string())),
     }
 }

@@ -65,15 +65,13 @@ pub async fn greet(socket: &Path, verb: Verb) -> Result<(UnixStream, Hello), Cli
     Ok((stream, hello))
 }
 
-/// Connects for [`Verb::Talk`] and gives the stream ready for frames.
-pub async fn connect(
-    socket: &Path,
-) -> Result<Framed<UnixStream, Frames<ServerFrame, ClientFrame>>, ClientError> {
+/// Connects for [`Verb::Talk`]; frames of [`ClientFrame`] and [`ServerFrame`] follow.
+pub async fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
     let (stream, hello) = greet(socket, Verb::Talk).await?;
     if hello.protocol != PROTOCOL {
         return Err(ClientError::Mismatch { daemon_version: hello.version, daemon_protocol: hello.protocol });
     }
-    Ok(Framed::new(stream, Frames::default()))
+    Ok(stream)
 }
 
 impl ClientError {
@@ -86,7 +84,8 @@ impl ClientError {
 impl Client {
     /// Connects to the daemon; each request will carry `credential`.
     pub async fn connect(socket: &Path, credential: Credential) -> Result<Self, ClientError> {
-        Ok(Self { frames: connect(socket).await?, credential, next_id: 0 })
+        let frames = Framed::new(connect(socket).await?, Frames::default());
+        Ok(Self { frames, credential, next_id: 0 })
     }
 
     /// Sends a request and waits for its answer.

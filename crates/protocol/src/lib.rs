@@ -17,6 +17,7 @@ pub mod agent;
 pub mod answer;
 pub mod client;
 pub mod codec;
+pub mod halves;
 pub mod hello;
 pub mod plain;
 pub mod request;

@@ -56,7 +56,7 @@ async fn go_on(
             answer_hello(&mut stream, Verb::Talk).await?;
             // A client of another number reads that from our hello.
             if hello.protocol == PROTOCOL {
-                talk::serve(stream, process, requests, context).await;
+                talk::serve(stream, process, requests, context).await?;
             }
             Ok(())
         }

@@ -15,11 +15,12 @@ use super::callers::Process;
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::codec::{CodecError, Frames};
+use mcp_restart_protocol::halves::{self, ReadingHalf, WritingHalf};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -56,20 +57,21 @@ pub(super) async fn serve(
     process: Process,
     requests: TaskTracker,
     context: Arc<Context>,
-) {
-    let (reading, writing) = stream.into_split();
+) -> io::Result<()> {
+    let (reading, writing) = halves::split(stream)?;
     let (outgoing, to_write) = mpsc::channel(OUTGOING_MAX);
     let write = write(writing, to_write, &context);
     tokio::pin!(write);
     tokio::select! {
-        () = &mut write => return,
+        () = &mut write => return Ok(()),
         () = read(reading, process, &requests, &context, outgoing) => {}
     }
     write.await;
+    Ok(())
 }
 
 async fn read(
-    reading: OwnedReadHalf,
+    reading: ReadingHalf,
     process: Process,
     requests: &TaskTracker,
     context: &Arc<Context>,
@@ -151,7 +153,7 @@ async fn subscribe(
     }
 }
 
-async fn write(writing: OwnedWriteHalf, mut to_write: mpsc::Receiver<Outgoing>, context: &Context) {
+async fn write(writing: WritingHalf, mut to_write: mpsc::Receiver<Outgoing>, context: &Context) {
     let mut frames = FramedWrite::new(writing, Frames::<ClientFrame, ServerFrame>::default());
     while let Some(outgoing) = to_write.recv().await {
         let id = outgoing.frame.id;
