@@ -1,10 +1,11 @@
 //! The output of agents: kept, rotated, shown, and in nobody's way.
 
-use crate::support::{LIMIT, Stack, lines_of, shell, sleeper};
+use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, skip, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 fn follow(stack: &Stack, name: &str) -> Child {
@@ -34,6 +35,98 @@ fn a_log_is_rotated_by_size_and_shown_as_one() {
     assert_eq!(stack.ctl(&["logs", "a", "-n", "6000"]).ok().stdout.lines().collect::<Vec<_>>(), wanted);
     let last = stack.call(None, "agent_logs", &json!({ "name": "a", "lines": 3 }));
     assert_eq!(last["structuredContent"]["lines"], json!(["19997", "19998", "19999"]));
+}
+
+#[test]
+fn a_log_is_shown_from_the_last_start_on() {
+    let mut entry =
+        shell("a", "seq 2000; echo \"I am $MCP_RESTART_GENERATION\"; echo > done; exec sleep 1000");
+    entry["logMaxBytes"] = json!(4_096);
+    entry["logKeep"] = json!(20);
+    let stack = Stack::up(&json!([entry]));
+    let done = stack.mailbox("done");
+    stack.ctl(&["start", "a"]).ok();
+    done.next();
+    stack.ctl(&["restart", "a"]).ok();
+    done.next();
+    stack.ctl(&["stop", "a"]).ok();
+    let shown = stack.ctl(&["logs", "a", "--since-restart"]).ok().stdout;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("--- mcp-restart: generation 2 started "), "{}", lines[0]);
+    assert_eq!((lines.len(), lines[1], lines[2001]), (2002, "1", "I am 2"));
+    assert_eq!(stack.ctl(&["logs", "a", "--since-restart", "-n", "1"]).ok().stdout, "I am 2\n");
+    assert_eq!(stack.json(&["logs", "a", "--since-restart"])["lines"].as_array().unwrap().len(), 2002);
+    let mut command = stack.command(env!("CARGO_BIN_EXE_mcp-restartctl"));
+    command.args(["--json", "logs", "a", "-f", "--since-restart"]).stdout(Stdio::piped());
+    let mut following = command.spawn().unwrap();
+    let lines = lines_of(following.stdout.take().unwrap());
+    assert!(lines.recv_timeout(LIMIT).unwrap().contains("generation 2 started"));
+    assert_eq!(lines.recv_timeout(LIMIT).unwrap(), r#"{"line":"1"}"#);
+    following.kill().unwrap();
+    following.wait().unwrap();
+}
+
+/// A daemon with a disk of its own in `disk`, which nobody sees who was not started by it, and a path by which
+/// the test does; none where that cannot be.
+fn with_disk(stack: &Stack) -> Option<(Daemon, PathBuf)> {
+    fs::create_dir(stack.path().join("disk")).unwrap();
+    fs::create_dir_all(stack.state_dir().join("run")).unwrap();
+    let script = "mount -t tmpfs -o size=1m none disk && mount --bind disk state/run &&
+        head -c 500000 /dev/zero > disk/ballast && exec \"$@\"";
+    let daemon = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
+    let mut command = bare_command("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, "-"]);
+    command.arg(daemon.get_program()).args(daemon.get_args());
+    command.current_dir(stack.path()).env("HOME", stack.path());
+    let daemon = Daemon::started(command);
+    daemon.line(": serving ")?;
+    let disk = stack.path().join("disk");
+    let inside = PathBuf::from(format!("/proc/{}/root", daemon.pid())).join(disk.strip_prefix("/").unwrap());
+    Some((daemon, inside))
+}
+
+/// Writes until the disk is full.
+fn fill(disk: &Path) {
+    let mut ballast = fs::File::options().append(true).create(true).open(disk.join("ballast")).unwrap();
+    while ballast.write_all(&[1; 4096]).is_ok() {}
+}
+
+#[test]
+fn a_full_disk_stops_no_agent_and_what_was_lost_is_told_when_there_is_room_again() {
+    const WRITTEN: usize = 3_000_000;
+    let mut entry = shell(
+        "a",
+        "head -c $BYTES /dev/zero; echo > done; read word < go; echo again; echo > done; exec sleep 1000",
+    );
+    entry["env"] = json!({ "BYTES": WRITTEN.to_string() });
+    entry["logFile"] = json!("disk/a.log");
+    let stack = Stack::new(&json!([entry]));
+    let Some((_daemon, disk)) = with_disk(&stack) else { return skip("no file system can be mounted") };
+    let (done, mut go) = (stack.mailbox("done"), stack.pipe("go"));
+    stack.ctl(&["start", "a"]).ok();
+    done.next();
+    assert_eq!(stack.agent("a").state, AgentState::Running);
+    // Nor does it keep one from being restarted, whose shim has nowhere to write either.
+    fill(&disk);
+    let before = fs::read(disk.join("a.log")).unwrap().len();
+    stack.ctl(&["restart", "a"]).ok();
+    done.next();
+    fs::remove_file(disk.join("ballast")).unwrap();
+    writeln!(go).unwrap();
+    done.next();
+    stack.ctl(&["stop", "a"]).ok();
+    let log = String::from_utf8(fs::read(disk.join("a.log")).unwrap().split_off(before)).unwrap();
+    let text = log.replace('\0', "");
+    let kept = log.len() - text.len();
+    let lost = text.lines().find_map(|line| {
+        line.strip_suffix(" bytes of output were lost: No space left on device (os error 28) ---")
+    });
+    let lost: usize =
+        lost.unwrap_or_else(|| panic!("{kept} {text}")).rsplit_once(' ').unwrap().1.parse().unwrap();
+    // The line that tells of the start may have been lost, too.
+    assert!((WRITTEN..WRITTEN + 100).contains(&(kept + lost)), "{kept} {text}");
+    assert!(text.ends_with("---\nagain\n"), "{text}");
+    assert_eq!(stack.agent("a").generation, 2);
 }
 
 #[test]

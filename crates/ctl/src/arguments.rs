@@ -115,9 +115,12 @@ pub(crate) enum Command {
         /// Go on with what is written from now on, through restarts and rotation
         #[arg(short, long)]
         follow: bool,
-        /// Start with so many of the newest lines
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
-        lines: usize,
+        /// Start with so many of the newest lines [default: 100; with --since-restart all]
+        #[arg(short = 'n', long, value_name = "N")]
+        lines: Option<usize>,
+        /// Start no earlier than with the line that tells of the agent's last start
+        #[arg(long)]
+        since_restart: bool,
         /// Leave escape sequences in: not safe for a terminal
         #[arg(long)]
         raw: bool,

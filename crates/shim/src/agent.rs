@@ -174,10 +174,11 @@ impl Agent {
 
     /// When something becomes due.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        match &self.phase {
+        let ending = match &self.phase {
             Phase::Ending(ending) => ending.wake_at(),
             Phase::Running | Phase::Ended => None,
-        }
+        };
+        ending.into_iter().chain(self.output.wake_at()).min()
     }
 
     /// Ends the tree. Returns what the daemon is to be told now.
@@ -225,6 +226,7 @@ impl Agent {
 
     /// The time has come for something. Returns what the daemon is to be told now.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<FromShim> {
+        self.output.due(now);
         let Phase::Ending(ending) = &mut self.phase else { return Vec::new() };
         let order = ending.due(now);
         self.obey(order)

@@ -6,6 +6,11 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// From the first loss to the first look whether there is room again; each pause is twice the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// An open log.
 #[derive(Debug)]
@@ -18,6 +23,8 @@ pub(crate) struct Log {
     /// Bytes that could not be written since the last that could be, and why.
     lost: u64,
     fault: String,
+    /// When it is tried again to tell so, without new output, and how long after that once more.
+    retry: Option<(Instant, Duration)>,
 }
 
 #[derive(Debug)]
@@ -37,7 +44,30 @@ impl Log {
         let size = metadata.len();
         let rotation = metadata.is_file().then_some(Rotation { size, limit: max_bytes, max_bytes, keep });
         let at_line_start = rotation.is_none() || size == 0 || last_byte(&file, size) == Some(b'\n');
-        Ok(Self { path: path.to_owned(), file, rotation, at_line_start, lost: 0, fault: String::new() })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            rotation,
+            at_line_start,
+            lost: 0,
+            fault: String::new(),
+            retry: None,
+        })
+    }
+
+    /// When there may be room again to tell what was lost.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.retry.map(|(at, _)| at)
+    }
+
+    /// Tells what was lost, if it is time to try.
+    pub(crate) fn due(&mut self, now: Instant) {
+        if let Some((at, pause)) = self.retry
+            && at <= now
+            && !self.tell_lost()
+        {
+            self.retry = Some((now + pause, (pause * 2).min(LONGEST_PAUSE)));
+        }
     }
 
     /// Appends output. What cannot be written is counted and told when writing works again.
@@ -61,7 +91,9 @@ impl Log {
         let lost = std::mem::take(&mut self.lost);
         self.append(line.as_bytes());
         let told = self.lost == 0;
-        if !told {
+        if told {
+            self.retry = None;
+        } else {
             self.lost = lost;
         }
         told
@@ -85,6 +117,7 @@ impl Log {
                 }
                 result => {
                     self.lost += bytes.len() as u64;
+                    self.retry.get_or_insert_with(|| (Instant::now() + FIRST_PAUSE, FIRST_PAUSE * 2));
                     self.fault =
                         result.map_or_else(|error| error.to_string(), |_| "no reason given".to_owned());
                     return;
@@ -295,9 +328,18 @@ mod tests {
         log.write(b"12345");
         log.write(b"67890");
         assert_eq!(log.lost, 10);
+        // It is looked for room now and then, also if the agent has nothing more to say.
+        let (first, _) = log.retry.unwrap();
+        log.due(first);
+        let second = log.wake_at().unwrap();
+        assert_eq!(second, first + FIRST_PAUSE * 2);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
         log.file = open_log(&path).unwrap();
+        log.due(first);
+        assert_eq!(read(&path), "");
+        log.due(second);
+        assert_eq!(log.wake_at(), None);
         log.write(b"again\n");
         assert!(read(&path).starts_with("--- mcp-restart: 10 bytes of output were lost: No space left"));
         assert!(read(&path).ends_with("---\nagain\n"));

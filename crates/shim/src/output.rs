@@ -6,6 +6,7 @@ use mcp_restart_process::descriptor::set_nonblocking;
 use std::fs::File;
 use std::io::{self, PipeReader, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 /// After the tree is empty no more than this is read: who is not of the tree may go on writing.
 const LAST_BYTES_MAX: usize = 1024 * 1024;
@@ -96,6 +97,16 @@ impl Output {
             show(bytes);
         }
         self.open = false;
+    }
+
+    /// When [`Output::due`] is.
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.log.wake_at()
+    }
+
+    /// Tells in the log what could not be written to it, once there is room.
+    pub(crate) fn due(&mut self, now: Instant) {
+        self.log.due(now);
     }
 
     /// Adds a line of our own to the log.

@@ -359,8 +359,11 @@ impl Shim {
             return Err(SpawnFailure { step: "hear from the daemon".to_owned(), errno: EPIPE });
         }
         let started = Agent::launch(launch, &self.own, self.daemon_lock.clone(), |facts| {
-            let written = facts.write(&self.files.facts);
-            written.map_err(|error| failure("write", &self.files.facts, &error))?;
+            match facts.write(&self.files.facts) {
+                // On a full disk it is known by its lock and its socket alone.
+                Err(error) if is_full(&error) => {}
+                written => written.map_err(|error| failure("write", &self.files.facts, &error))?,
+            }
             listen(&self.files.socket).map_err(|error| failure("listen on", &self.files.socket, &error))
         });
         match started {
@@ -520,6 +523,10 @@ impl Shim {
 
 fn failure(what: &str, file: &Path, error: &io::Error) -> SpawnFailure {
     SpawnFailure::new(format!("{what} {}", file.display()), error)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The lock is held, so a socket that is there is one that a dead shim left.

@@ -58,9 +58,10 @@ pub(crate) enum Piece {
 }
 
 impl Snapshot {
-    /// The last `lines` lines; a log that does not exist is empty.
-    pub(crate) fn of(path: &Path, lines: usize) -> io::Result<Self> {
-        let mut back = Backwards { newlines: None, lines };
+    /// The last `lines` lines, but none from before the last line that begins with `marker`, if there is such a
+    /// line; a log that does not exist is empty.
+    pub(crate) fn of(path: &Path, lines: usize, marker: Option<&str>) -> io::Result<Self> {
+        let mut back = Backwards { newlines: None, lines, marker: marker.map(str::as_bytes) };
         let mut parts = VecDeque::new();
         for file in newest_first(path)? {
             let end = file.metadata()?.len();
@@ -181,13 +182,15 @@ fn newest_first(path: &Path) -> io::Result<impl Iterator<Item = File>> {
 }
 
 /// Counts lines from the end of the stream to its beginning.
-struct Backwards {
+struct Backwards<'a> {
     /// How many line feeds to pass; not known before a byte was seen.
     newlines: Option<usize>,
     lines: usize,
+    /// How the line begins before which nothing is wanted.
+    marker: Option<&'a [u8]>,
 }
 
-impl Backwards {
+impl Backwards<'_> {
     /// Where the last lines begin in the next older file, if they do.
     fn start_in(&mut self, file: &File, mut end: u64) -> io::Result<Option<u64>> {
         if self.lines == 0 {
@@ -204,14 +207,28 @@ impl Backwards {
             let newlines = self.newlines.get_or_insert(self.lines.saturating_add(ends_a_line));
             for (index, _) in piece.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
                 *newlines = newlines.saturating_sub(1);
-                if *newlines == 0 {
-                    return Ok(Some(start + index as u64 + 1));
+                let line = start + index as u64 + 1;
+                if *newlines == 0
+                    || self.marker.is_some_and(|marker| begins_with(file, line, marker, piece, start))
+                {
+                    return Ok(Some(line));
                 }
             }
             end = start;
         }
-        Ok(None)
+        let marked = self.marker.is_some_and(|marker| begins_with(file, 0, marker, &[], 0));
+        Ok(marked.then_some(0))
     }
+}
+
+/// Whether a line begins like this; `piece` is what was read of the file from `start` on.
+fn begins_with(file: &File, line: u64, marker: &[u8], piece: &[u8], start: u64) -> bool {
+    let from = usize::try_from(line - start).unwrap_or(usize::MAX);
+    if let Some(begin) = piece.get(from..).and_then(|rest| rest.get(..marker.len())) {
+        return begin == marker;
+    }
+    let mut begin = vec![0; marker.len()];
+    file.read_exact_at(&mut begin, line).is_ok() && begin == marker
 }
 
 fn identity(file: &File) -> io::Result<(u64, u64)> {
@@ -288,12 +305,12 @@ mod tests {
     }
 
     fn last(log: &Log, lines: usize) -> String {
-        all(&mut Snapshot::of(&log.path(), lines).unwrap())
+        all(&mut Snapshot::of(&log.path(), lines, None).unwrap())
     }
 
     /// Follows from the end of the log as it is.
     fn follow(log: &Log) -> Following {
-        Snapshot::of(&log.path(), 0).unwrap().follow().unwrap()
+        Snapshot::of(&log.path(), 0, None).unwrap().follow().unwrap()
     }
 
     #[test]
@@ -326,12 +343,36 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_may_begin_at_the_last_line_of_a_kind_wherever_that_is() {
+        let since =
+            |log: &Log, lines| all(&mut Snapshot::of(&log.path(), lines, Some("--- start ")).unwrap());
+        let log = Log::new();
+        log.append("none\n");
+        assert_eq!(since(&log, usize::MAX), "none\n");
+        log.append("--- start 1\none\n--- start 2\ntwo --- start \n");
+        assert_eq!(since(&log, usize::MAX), "--- start 2\ntwo --- start \n");
+        assert_eq!(since(&log, 1), "two --- start \n");
+        log.rotate(3);
+        log.append("three\n");
+        assert_eq!(since(&log, usize::MAX), "--- start 2\ntwo --- start \nthree\n");
+        log.rotate(3);
+        log.append("--- start 3\n");
+        assert_eq!(since(&log, usize::MAX), "--- start 3\n");
+        // Across the pieces in which a large file is read.
+        for room in 0..20 {
+            let filler = "x".repeat(PIECE - room) + "\n";
+            log.append(&format!("--- start 4\n{filler}"));
+            assert_eq!(since(&log, usize::MAX), format!("--- start 4\n{filler}"), "{room}");
+        }
+    }
+
+    #[test]
     fn a_snapshot_ends_where_the_log_ended_when_it_was_taken() {
         let log = Log::new();
         log.append("one\n");
         log.rotate(3);
         log.append("two\n");
-        let mut snapshot = Snapshot::of(&log.path(), 10).unwrap();
+        let mut snapshot = Snapshot::of(&log.path(), 10, None).unwrap();
         log.append("later\n");
         log.rotate(3);
         log.append("later still\n");

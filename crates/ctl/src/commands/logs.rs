@@ -4,6 +4,7 @@ use crate::commands::follow::{Piece, Snapshot};
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use mcp_restart_protocol::plain;
+use mcp_restart_protocol::shim::START_MARKER;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,13 +12,18 @@ use std::time::Duration;
 /// How often a followed file is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How many lines are shown if nobody says what to begin with.
+const LINES: usize = 100;
+
 /// What to show of a log, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     /// Go on with what is written.
     pub(crate) follow: bool,
-    /// How many of the newest lines to begin with.
-    pub(crate) lines: usize,
+    /// How many of the newest lines to begin with, if that is limited.
+    pub(crate) lines: Option<usize>,
+    /// Nothing from before the last process was started.
+    pub(crate) since_restart: bool,
     /// Leave escape sequences in.
     pub(crate) raw: bool,
 }
@@ -30,7 +36,9 @@ pub(crate) async fn logs(context: &Context, name: &str, options: Options) -> Res
         return Err(Problem::new(Exit::Failed, format!("{} is not a regular file", file.display())));
     }
     let unreadable = |error| Problem::caused(Exit::Failed, format!("cannot read {}", file.display()), &error);
-    let mut snapshot = Snapshot::of(&file, options.lines).map_err(unreadable)?;
+    let lines = options.lines.unwrap_or(if options.since_restart { usize::MAX } else { LINES });
+    let marker = options.since_restart.then_some(START_MARKER);
+    let mut snapshot = Snapshot::of(&file, lines, marker).map_err(unreadable)?;
     let mut print = Printer::new(context, options);
     while let Some(bytes) = snapshot.next().map_err(unreadable)? {
         print.bytes(&bytes)?;

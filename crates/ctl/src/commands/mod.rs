@@ -36,8 +36,9 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
             return lifecycle::restart(context, which, lifecycle::RestartOptions { note, resume, force })
                 .await;
         }
-        Command::Logs { name, follow, lines, raw } => {
-            logs::logs(context, &name, logs::Options { follow, lines, raw }).await?;
+        Command::Logs { name, follow, lines, since_restart, raw } => {
+            let options = logs::Options { follow, lines, since_restart, raw };
+            logs::logs(context, &name, options).await?;
         }
         Command::Attach(arguments) => return attach::attach(context, arguments).await,
         Command::Run(arguments) => return attach::run(context, arguments).await,

@@ -4,13 +4,12 @@ use super::logs;
 use mcp_restart_config::Agent;
 use mcp_restart_protocol::agent::{AgentView, LastExit};
 use mcp_restart_protocol::answer::{AgentAnswer, ErrorCode, Failure, Previous, RestartAnswer};
+use mcp_restart_protocol::shim::START_MARKER;
 use mcp_restart_supervisor::{Outcome, Ticket};
 use std::path::Path;
 
 /// How many lines of the log an early exit is told with.
 const TAIL_LINES: usize = 10;
-/// How a line begins that the shim writes when a process is started.
-const MARKER: &str = "--- mcp-restart: generation ";
 
 /// The answer to a start or stop.
 pub(super) fn agent_answer(
@@ -106,7 +105,7 @@ fn exited_early(exit: &LastExit, agent: &AgentView, entry: Option<&Agent>) -> Fa
     let tail =
         logs::newest(Path::new(&agent.log_file), TAIL_LINES).map(|tail| tail.lines).unwrap_or_default();
     // What an earlier process wrote would be read as this one's.
-    let own = tail.iter().rposition(|line| line.starts_with(MARKER)).map_or(0, |marker| marker + 1);
+    let own = tail.iter().rposition(|line| line.starts_with(START_MARKER)).map_or(0, |marker| marker + 1);
     let tail = tail.get(own..).unwrap_or_default();
     if !tail.is_empty() {
         message.push_str("; the last lines of its log:\n");

@@ -29,6 +29,9 @@ pub const SHIM_HELLO_LEN: usize = 16;
 /// How long a shim that gets SIGTERM waits for its agent before SIGKILL: nobody named another time.
 pub const SIGNAL_GRACE: Duration = Duration::from_secs(10);
 
+/// How the line begins that a shim writes to the log when it starts an agent.
+pub const START_MARKER: &str = "--- mcp-restart: generation ";
+
 const MAGIC: [u8; 8] = *b"MCPRSHIM";
 
 /// The first 16 bytes of either side: magic, protocol number, four zeros.

@@ -1,35 +1,33 @@
 //! What an agent writes arrives in its log, all of it and once.
 
 use crate::harness::House;
-use mcp_restart_protocol::shim::ToShim;
-use std::fmt::Write as _;
+use mcp_restart_protocol::shim::{START_MARKER, ToShim};
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 #[test]
-fn nothing_is_lost_or_doubled_while_the_log_is_rotated() {
+fn nothing_is_lost_or_doubled_while_the_log_is_rotated_as_fast_as_an_agent_can_write() {
+    const LINES: &str = "4000000";
     let house = House::new();
-    let mut launch = house.script("exec seq 1 200000");
-    launch.log_max_bytes = 10_000;
+    // Thirty megabytes, in files of which every one ends within a line of what was written at once.
+    let mut launch = house.program(&["/usr/bin/env", "seq", LINES]);
+    launch.log_max_bytes = 100_000;
     launch.log_keep = 1000;
     let (_shim, mut daemon) = house.shim();
     daemon.send(&ToShim::Launch(Box::new(launch)));
     daemon.expect_started();
     daemon.expect_exited();
-    let log = house.path().join("log");
-    let rotated =
-        (1..).map(|number| house.path().join(format!("log.{number}"))).take_while(|path| path.exists());
-    let mut files: Vec<_> = rotated.collect();
-    assert!(files.len() > 100);
-    files.reverse();
-    files.push(log);
-    let all: String = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    let (marker, output) = all.split_once('\n').unwrap();
-    assert!(marker.starts_with("--- mcp-restart: generation 1 started 20"), "{marker}");
-    let mut expected = String::new();
-    for number in 1..=200_000 {
-        writeln!(expected, "{number}").unwrap();
-    }
+    let file = |number: &usize| house.path().join(format!("log.{number}"));
+    let rotated = (1..=1000).take_while(|number| file(number).exists()).count();
+    assert!(rotated > 200);
+    let files = (1..=rotated).rev().map(|number| file(&number)).chain([house.path().join("log")]);
+    let mut all = files.map(|file| fs::read(file).unwrap()).collect::<Vec<_>>().concat();
+    let marker = all.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    let output = all.split_off(marker);
+    assert!(all.starts_with(format!("{START_MARKER}1 started 20").as_bytes()));
+    #[expect(clippy::disallowed_methods, reason = "the same program says what there has to be")]
+    let expected = Command::new("seq").arg(LINES).output().unwrap().stdout;
     assert!(output == expected);
 }
 
