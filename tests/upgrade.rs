@@ -398,6 +398,55 @@ fn this_daemon_is_upgraded_to_a_newer_one_across_protocol_numbers() {
     assert_eq!(house.agents(&["a"]), before);
 }
 
+#[test]
+fn an_agent_whose_shim_is_of_another_version_runs_on_and_is_shown_stopped_and_restarted() {
+    let agents = [sleeper("restarted"), sleeper("stopped"), shell("ends", "read word < go; exit 5")];
+    let house = House::up(&json!(agents));
+    let (stack, names) = (&house.stack, ["restarted", "stopped", "ends"]);
+    let mut go = stack.pipe("go");
+    house.ctl(&["start", "--all"]).ok();
+    let before = house.agents(&names);
+    // What a shim has written down is how its version is known.
+    for file in fs::read_dir(stack.state_dir().join("run")).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_some_and(|extension| extension == "json") {
+            let facts = fs::read_to_string(&file).unwrap();
+            fs::write(&file, facts.replace("\"protocol\":1", "\"protocol\":99")).unwrap();
+        }
+    }
+    let mut check = stack.command(PROGRAMS[0]);
+    let checked = Run::of(check.arg("--check").output().unwrap()).ok();
+    assert!(checked.stdout.contains("warning: agent ends runs under shim protocol 99"), "{checked:?}");
+    let run = house.ctl(&["upgrade"]).ok();
+    assert!(run.stderr.contains("warning: stopped needs a restart: its shim speaks protocol 99"), "{run:?}");
+    assert_eq!(house.agents(&names), before);
+    let needy = || -> Vec<Value> {
+        let status = stack.call(None, "server_status", &json!({}));
+        let needs = status["structuredContent"]["needRestart"].as_array().unwrap().clone();
+        needs.into_iter().map(|need| need["name"].clone()).collect()
+    };
+    assert_eq!(needy().len(), 3);
+
+    writeln!(go, "now").unwrap();
+    let ended = stack.wait_for("ends", |agent| agent.state == AgentState::Exited);
+    assert_eq!(ended.last_exit.unwrap().code, Some(5));
+    house.ctl(&["stop", "stopped"]).ok();
+    let restarted = stack.json(&["restart", "restarted"]);
+    assert_eq!(restarted["previous"]["exit"]["signal"], "SIGTERM");
+    assert_eq!(restarted["agent"]["generation"], 2);
+    assert!(before[..2].iter().all(|agent| !lives(agent.1.unwrap())));
+    assert_eq!(needy(), [Value::Null; 0]);
+
+    let after = house.agents(&names);
+    assert_eq!(
+        after.iter().map(|agent| agent.0).collect::<Vec<_>>(),
+        [AgentState::Running, AgentState::Stopped, AgentState::Exited]
+    );
+    stack.kill_daemon();
+    house.ctl(&["up"]).ok();
+    assert_eq!(house.agents(&names), after);
+    house.ctl(&["start", "stopped", "ends"]).ok();
+}
+
 /// A daemon of another version and protocol number, which says what `serve` has it say after its hello.
 fn stand_in(socket: &Path, serve: impl Fn(Verb, &mut UnixStream) + Clone + Send + 'static) {
     let _ = fs::remove_file(socket);

@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     /// Whether it is the one over which a launch may come.
     is_control: bool,
     greeted: bool,
+    /// Whether it has said anything after its hello.
+    spoke: bool,
     inbox: Vec<u8>,
     outbox: VecDeque<u8>,
     viewer: Option<Viewer>,
@@ -57,6 +59,7 @@ impl Connection {
             stream,
             is_control,
             greeted: false,
+            spoke: false,
             inbox: Vec::new(),
             outbox: VecDeque::new(),
             viewer: None,
@@ -83,6 +86,11 @@ impl Connection {
         self.greeted
     }
 
+    /// Whether it only waits for the end: it may be of a version that knows nothing but the hello.
+    pub(crate) fn only_waits(&self) -> bool {
+        self.greeted && !self.spoke
+    }
+
     /// Whether there is something that waits to be written.
     pub(crate) fn has_output(&self) -> bool {
         !self.outbox.is_empty()
@@ -107,6 +115,7 @@ impl Connection {
         while let Some(message) = self.next_message() {
             messages.push(message);
         }
+        self.spoke |= !messages.is_empty();
         // What a large launch needed is given back.
         if self.inbox.is_empty() {
             self.inbox = Vec::new();

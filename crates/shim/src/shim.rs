@@ -178,6 +178,7 @@ impl Shim {
             self.write_exit_at = None;
             // With a full disk it is not written; it is told over the socket all the same.
             let _ = served.agent.write_facts(&self.files);
+            self.connections.retain(|connection| !connection.only_waits());
         }
     }
 

@@ -10,7 +10,7 @@ use mcp_restart_config::lookup;
 use mcp_restart_process::{Lost, boot_id};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ToShim};
+use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ShimHello, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{Facts, FoundShim, RunFiles};
 use std::collections::BTreeMap;
@@ -106,14 +106,24 @@ pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
 async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
     let files = RunFiles::new(state_dir, &found.id);
     let (mut link, mut described) = (None, None);
-    if found.holder.is_some() {
-        let is_known = matches!(found.facts, Some(Ok(_)));
-        let limit = if is_known { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
-        described = timeout(limit, describe(&files, &mut link)).await.ok();
-        if described.is_none() {
-            // The daemon before may have let it go a moment ago.
-            found = FoundShim::look(state_dir, found.id);
+    match &found.facts {
+        Some(Ok(facts)) if found.holder.is_some() && !understands(facts) => {
+            match timeout(DESCRIBE_LIMIT, Link::connect_foreign(&files, facts)).await {
+                Ok(Ok(connected)) => link = Some(connected),
+                failed => {
+                    tracing::error!(?failed, agent = facts.name, "a shim of another version is not reached");
+                }
+            }
         }
+        facts if found.holder.is_some() => {
+            let limit = if matches!(facts, Some(Ok(_))) { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
+            described = timeout(limit, describe(&files, &mut link)).await.ok();
+            if described.is_none() {
+                // The daemon before may have let it go a moment ago.
+                found = FoundShim::look(state_dir, found.id);
+            }
+        }
+        _ => {}
     }
     let facts = found.facts.and_then(|facts| {
         facts
@@ -123,6 +133,10 @@ async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
             .ok()
     });
     Reached { files, holder: found.holder, facts, described, link }
+}
+
+fn understands(facts: &Facts) -> bool {
+    ShimHello { protocol: facts.protocol }.is_understood()
 }
 
 /// Lets a shim go whose exit is stored already: the daemon died before it could say so.
@@ -181,7 +195,11 @@ fn take_on(
         ));
         return;
     };
-    let aside = if silent { ", whose shim does not answer at present" } else { "" };
+    let aside = match shim.link.as_ref().and_then(Link::foreign_protocol) {
+        Some(protocol) => format!(", which needs a restart: its shim speaks protocol {protocol}"),
+        None if silent => ", whose shim does not answer at present".to_owned(),
+        None => String::new(),
+    };
     adopted
         .told
         .push(format!("adopted {}: pid {}, generation {}{aside}", facts.name, facts.pid, facts.generation));

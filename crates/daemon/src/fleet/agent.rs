@@ -78,6 +78,8 @@ pub(super) struct Launched {
     pub entry: Option<Arc<Agent>>,
     pub tty: bool,
     pub log_file: String,
+    /// The number of the shim's words, if this daemon does not know them.
+    pub foreign: Option<u32>,
     /// The process id of the shim, below which everything is this agent.
     pub shim_pid: Option<u32>,
 }
@@ -260,6 +262,7 @@ impl Running {
             entry: Some(Arc::clone(&launch.agent)),
             tty: launch.agent.tty,
             log_file: launch.agent.log_file_in(&self.task.state_dir).to_string_lossy().into_owned(),
+            foreign: None,
             shim_pid: link.shim_pid(),
         });
         link.send(ToShim::Launch(launch.numbered(generation))).await?;

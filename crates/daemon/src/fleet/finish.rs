@@ -158,6 +158,7 @@ impl FleetTask {
 
     fn order_stop(&mut self, name: &str, intent: &Intent) {
         let stop = stop_plan(self.entry_or_launched(name).as_deref(), intent.path());
+        let stop = self.members.as_possible(name, stop);
         let ticket = self.unattended_ticket();
         self.members
             .order(name, Order::Event(MachineEvent::Stop(StopAsk { ticket, stop, mode: Mode::NoWait })));

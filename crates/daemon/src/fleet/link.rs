@@ -1,12 +1,13 @@
 //! The connection to one shim.
 
+use super::foreign::Foreign;
 use crate::children::Children;
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_process::Signal;
 use mcp_restart_protocol::codec::{CodecError, Frames};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{FromShim, SHIM_HELLO_LEN, SHIM_PROTOCOL, ShimHello, ToShim};
-use mcp_restart_shim::ShimArgs;
+use mcp_restart_shim::{Facts, RunFiles, ShimArgs};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,11 +19,19 @@ use tokio_util::codec::{Decoder, Encoder, Framed};
 /// A shim reads what it is sent at once; one that does not for so long is stuck.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
-/// A shim that was greeted and can be spoken to.
+/// The way to one shim.
 #[derive(Debug)]
 pub(super) struct Link {
     shim_pid: Option<u32>,
-    frames: Framed<UnixStream, ShimCodec>,
+    talk: Talk,
+}
+
+#[derive(Debug)]
+enum Talk {
+    /// Its words are known.
+    Words(Box<Framed<UnixStream, ShimCodec>>),
+    /// They are not.
+    Foreign(Foreign),
 }
 
 impl Link {
@@ -41,8 +50,22 @@ impl Link {
         Ok(Self::over(UnixStream::connect(socket).await?, None))
     }
 
+    /// Connects to a shim whose words this version does not know.
+    pub(super) async fn connect_foreign(files: &RunFiles, facts: &Facts) -> io::Result<Self> {
+        let foreign = Foreign::connect(files.clone(), facts).await?;
+        Ok(Self { shim_pid: None, talk: Talk::Foreign(foreign) })
+    }
+
+    /// The number of the words that it speaks, if this version does not know them.
+    pub(super) fn foreign_protocol(&self) -> Option<u32> {
+        match &self.talk {
+            Talk::Words(_) => None,
+            Talk::Foreign(foreign) => Some(foreign.protocol()),
+        }
+    }
+
     fn over(stream: UnixStream, shim_pid: Option<u32>) -> Self {
-        Self { shim_pid, frames: Framed::new(stream, ShimCodec::default()) }
+        Self { shim_pid, talk: Talk::Words(Box::new(Framed::new(stream, ShimCodec::default()))) }
     }
 
     /// The shim's process id, of a shim that this daemon started.
@@ -59,7 +82,11 @@ impl Link {
 
     /// Tells the shim something.
     pub(super) async fn send(&mut self, message: ToShim) -> io::Result<()> {
-        match tokio::time::timeout(SEND_LIMIT, self.frames.send(message)).await {
+        let frames = match &mut self.talk {
+            Talk::Words(frames) => frames,
+            Talk::Foreign(foreign) => return foreign.send(&message),
+        };
+        match tokio::time::timeout(SEND_LIMIT, frames.send(message)).await {
             Ok(sent) => sent.map_err(io::Error::other),
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the shim does not read")),
         }
@@ -67,7 +94,11 @@ impl Link {
 
     /// What the shim says next; none when it is gone, or no longer understood. May be dropped at any await.
     pub(super) async fn next(&mut self) -> Option<FromShim> {
-        match self.frames.next().await? {
+        let frames = match &mut self.talk {
+            Talk::Words(frames) => frames,
+            Talk::Foreign(foreign) => return foreign.next().await,
+        };
+        match frames.next().await? {
             Ok(message) => Some(message),
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "a shim is not understood");

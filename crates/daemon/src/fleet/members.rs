@@ -8,11 +8,11 @@ use super::store::Store;
 use crate::children::Children;
 use mcp_restart_config::Agent;
 use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
-use mcp_restart_protocol::answer::{ErrorCode, Failure, Terminal};
-use mcp_restart_protocol::shim::ShimFacts;
+use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Terminal};
+use mcp_restart_protocol::shim::{SIGNAL_GRACE, ShimFacts};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{RunFiles, ShimArgs, run_id};
-use mcp_restart_supervisor::Machine;
+use mcp_restart_supervisor::{Machine, StopPlan};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -65,6 +65,7 @@ impl Members {
             entry: None,
             tty: facts.tty,
             log_file: String::from_utf8_lossy(&facts.log_file).into_owned(),
+            foreign: link.as_ref().and_then(Link::foreign_protocol),
             shim_pid: Some(facts.shim_pid),
         };
         self.add(&facts.name, machine, link, Some(launched));
@@ -198,7 +199,8 @@ impl Members {
         let connected_at = connected
             .filter(|(generation, _)| report.process.is_some_and(|(_, running, _)| running == *generation))
             .map(|(_, at)| at);
-        let log_file = launched.map(|launched| launched.log_file.clone()).or_else(|| {
+        let known = launched.map(|launched| launched.log_file.clone()).filter(|file| !file.is_empty());
+        let log_file = known.or_else(|| {
             entry.map(|entry| entry.agent.log_file_in(&self.state_dir).to_string_lossy().into_owned())
         });
         Some(AgentView {
@@ -220,6 +222,30 @@ impl Members {
         })
     }
 
+    /// Those whose shims do not understand this daemon.
+    pub(super) fn need_restart(&self) -> Vec<NeedRestart> {
+        let running = self.iter().filter(|(_, member)| member.report.process.is_some());
+        running
+            .filter_map(|(name, member)| {
+                let protocol = member.report.launched.as_ref()?.foreign?;
+                let reason = format!(
+                    "its shim speaks protocol {protocol}, which this daemon does not know: until then it can be \
+                     stopped, but not attached to"
+                );
+                Some(NeedRestart { name: name.to_owned(), reason })
+            })
+            .collect()
+    }
+
+    /// The same stop as it can be had: a shim that is ended by a signal takes its own time.
+    pub(super) fn as_possible(&self, name: &str, stop: StopPlan) -> StopPlan {
+        let launched = self.by_name.get(name).and_then(|member| member.report.launched.as_ref());
+        match launched.and_then(|launched| launched.foreign) {
+            Some(_) => StopPlan { grace: stop.grace.max(SIGNAL_GRACE), ..stop },
+            None => stop,
+        }
+    }
+
     /// Where to attach; none for a name that nobody has.
     pub(super) fn terminal(&self, name: &str) -> Option<Result<Terminal, Failure>> {
         let report = &self.by_name.get(name)?.report;
@@ -229,6 +255,11 @@ impl Members {
                     RunFiles::new(&self.state_dir, &run_id(name)).socket.to_string_lossy().into_owned();
                 Ok(Terminal { socket, generation: *generation })
             }
+            (Some(_), Some(Launched { foreign: Some(_), .. })) => Err(Failure::new(
+                ErrorCode::InvalidArgument,
+                format!("the shim of {name} is of another version than this daemon"),
+            )
+            .hint(format!("`mcp-restartctl restart {name}`"))),
             (Some(_), _) => Err(Failure::new(
                 ErrorCode::InvalidArgument,
                 format!("{name} runs without a terminal"),

@@ -16,6 +16,7 @@ mod agent;
 mod answers;
 mod config_watch;
 mod finish;
+mod foreign;
 mod handoff;
 mod intent;
 mod launch;
@@ -38,7 +39,8 @@ use crate::last_good::FirstConfig;
 use mcp_restart_config::Environment;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
-    AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, RestartAnswer, Terminal,
+    AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, RestartAnswer,
+    Terminal,
 };
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::RestartRequest;
@@ -79,6 +81,8 @@ pub(crate) struct FleetStatus {
     pub config_error: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
+    /// Agents that this daemon can only show and stop.
+    pub need_restart: Vec<NeedRestart>,
 }
 
 /// The changes of all agents from some moment on.

@@ -56,7 +56,7 @@ impl FleetTask {
         self.waiting.remove(name);
         self.store.begin(name, Intent::stop(*path, self.members.generation(name)));
         let entry = self.entry_or_launched(name);
-        let stop = stop_plan(entry.as_deref(), *path);
+        let stop = self.members.as_possible(name, stop_plan(entry.as_deref(), *path));
         let ticket = self.ticket(Pending::Agent { name: name.clone(), entry, reply });
         let mode = mode(caller, name, *wait);
         self.members.order(name, Order::Event(MachineEvent::Stop(StopAsk { ticket, stop, mode })));
@@ -270,7 +270,7 @@ impl FleetTask {
         path: RestartPath,
         mode: Mode,
     ) -> Ask<Launch> {
-        let stop = stop_plan(Some(&launch.agent), path);
+        let stop = self.members.as_possible(&launch.agent.name, stop_plan(Some(&launch.agent), path));
         let settle = launch.agent.settle;
         Ask { ticket: self.ticket(pending), plan: Plan { launch, settle }, stop, mode }
     }

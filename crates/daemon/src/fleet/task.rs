@@ -219,6 +219,7 @@ impl FleetTask {
             unlisted: self.unlisted(),
             config_error: self.config.error().map(ToString::to_string),
             pending_config: self.config.pending(),
+            need_restart: self.members.need_restart(),
         }
     }
 
@@ -278,6 +279,7 @@ impl FleetTask {
                 self.store.begin(&name, Intent::stop(path, self.members.generation(&name)));
             }
             let stop = stop_plan(self.entry_or_launched(&name).as_deref(), path);
+            let stop = self.members.as_possible(&name, stop);
             self.members.order(&name, Order::Event(MachineEvent::Shutdown(stop)));
         }
         self.finish_if_idle();

@@ -8,13 +8,14 @@
 //! daemon at a time: who started it, or the newest connection that sent [`ToShim::Describe`]. It alone may
 //! send `Stop` and `Acknowledge`.
 //!
-//! Whatever its number, three things about a shim never change, so that a daemon that does not know its
-//! words can still end it, and no second process is ever started beside its agent:
+//! Whatever its number, some things about a shim never change, so that a daemon that does not know its
+//! words can still show and end its agent, and no second process is ever started beside it:
 //!
-//! - the hello;
-//! - SIGTERM ends the agent's whole tree (SIGTERM, [`SIGNAL_GRACE`], SIGKILL), then the shim itself;
-//! - it holds `run/<id>.lock` for life, and `run/<id>.json` says what it started and, after its end, how that
-//!   ended.
+//! - it holds `run/<id>.lock` for life; `run/<id>.json` says its number, what it started, and how that ended;
+//! - the hello. Whoever has said nothing else is kept, whatever number it has, until the exit stands in
+//!   `run/<id>.json`: by the end of that connection it is told that the agent has ended;
+//! - SIGTERM ends the agent's whole tree (SIGTERM, [`SIGNAL_GRACE`], SIGKILL), then the shim itself, its exit
+//!   left in `run/<id>.json`.
 
 pub mod v1;
 

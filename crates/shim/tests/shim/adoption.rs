@@ -56,6 +56,21 @@ fn an_exit_that_no_daemon_saw_is_kept_and_told_to_each_until_one_takes_note() {
 }
 
 #[test]
+fn who_knows_nothing_but_the_hello_is_told_of_the_end_and_finds_the_exit_written_down() {
+    let house = House::new();
+    let go = house.make_pipe("go");
+    let running = house.start_ready("echo ready; read line < $MARK/go; exit 3");
+    drop(running.daemon);
+    let mut stranger = house.connect();
+    std::fs::write(&go, "\n").unwrap();
+    stranger.expect_end();
+    assert_eq!(house.facts().exit.unwrap().code, Some(3));
+    let mut shim = running.shim;
+    shim.signal(Signal::TERMINATE);
+    shim.expect_end();
+}
+
+#[test]
 fn only_the_newest_daemon_is_obeyed() {
     let house = House::new();
     let mut running = house.start_ready("echo ready; exec sleep 1000");
