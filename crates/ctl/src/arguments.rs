@@ -175,9 +175,6 @@ pub(crate) enum Command {
     /// Becomes the leader of a session of its own and then the daemon
     #[command(hide = true)]
     DaemonSession {
-        /// Where the system can do that, it ends with the process that started it, which has this id
-        #[arg(long, value_name = "PID")]
-        ends_with: Option<u32>,
         /// The daemon's program and its arguments
         #[arg(last = true, required = true)]
         command: Vec<std::ffi::OsString>,

@@ -118,32 +118,16 @@ pub(crate) fn start_successor(
 
 /// Makes this process the leader of a session of its own and then the daemon. Returns only an error.
 #[expect(clippy::disallowed_methods, reason = "the second half of `spawn`, whose process this is")]
-pub(crate) fn become_daemon(ends_with: Option<u32>, command: &[OsString]) -> Problem {
+pub(crate) fn become_daemon(command: &[OsString]) -> Problem {
     let Some((program, arguments)) = command.split_first() else {
         return Problem::new(Exit::Usage, "no program is named");
     };
     if let Err(error) = rustix::process::setsid() {
         return Problem::caused(Exit::Failed, "cannot make a session", &error);
     }
-    if let Some(starter) = ends_with
-        && let Err(error) = end_with(starter)
-    {
-        return Problem::caused(Exit::Failed, "cannot end with the demo", &error);
-    }
     let error = Command::new(program).args(arguments).exec();
     Problem::caused(Exit::Failed, format!("cannot start {}", program.display()), &error)
         .hint("mcp-restartd has to be in the folder of mcp-restartctl, or on PATH")
-}
-
-/// Has this process asked to end when the one that started it does, however that comes.
-fn end_with(starter: u32) -> io::Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    set_parent_process_death_signal(Some(Signal::TERM))?;
-    let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
-    if parent.and_then(|pid| u32::try_from(pid).ok()) == Some(starter) {
-        return Ok(());
-    }
-    Err(io::Error::other("it has ended already"))
 }
 
 impl Starting {
@@ -273,11 +257,11 @@ fn spawn(
     owner: Owner,
 ) -> io::Result<(Child, PipeReader)> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg("daemon-session");
+    command.arg("daemon-session").arg("--").arg(program).args(flags).stdin(Stdio::null());
     if owner == Owner::Demo {
-        command.arg("--ends-with").arg(std::process::id().to_string());
+        // That ends with this process, however this one ends.
+        command.arg("--ends-with-stdin").stdin(Stdio::piped());
     }
-    command.arg("--").arg(program).args(flags);
     for (variable, value) in env::vars_os() {
         if !passes(&variable, &value, owner) {
             command.env_remove(variable);
@@ -291,6 +275,7 @@ fn spawn(
 #[expect(clippy::disallowed_methods, reason = "the daemon that comes after another, and what asks it before")]
 fn as_it_was(program: &Path, launch: &Launch) -> Command {
     let mut command = Command::new(program);
+    command.stdin(Stdio::null());
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
     let cwd = launch.cwd.as_ref().map(|cwd| Path::new(&cwd.0)).filter(|cwd| cwd.is_dir());
     command.current_dir(cwd.unwrap_or(Path::new("/")));
@@ -312,7 +297,7 @@ fn listened_to_daemon(path: RestartPath, command: Command) -> io::Result<(Child,
 fn listened_to(mut command: Command) -> io::Result<(Child, PipeReader)> {
     let (said, says) = io::pipe()?;
     rustix::io::ioctl_fionbio(&said, true)?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(says);
+    command.stdout(Stdio::null()).stderr(says);
     Ok((command.spawn()?, said))
 }
 

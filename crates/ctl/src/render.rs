@@ -137,6 +137,7 @@ pub(crate) fn caller(caller: &Caller) -> String {
         Caller::LocalUser { pid: None } => "a local user".to_owned(),
         Caller::Agent { name } => format!("agent {name}"),
         Caller::Supervisor => "the supervisor".to_owned(),
+        Caller::Unknown => "somebody on this machine".to_owned(),
     }
 }
 

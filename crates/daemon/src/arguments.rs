@@ -31,6 +31,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) check: bool,
 
+    /// End as by SIGTERM when standard input, a pipe, ends
+    #[arg(long, hide = true)]
+    pub(crate) ends_with_stdin: bool,
+
     #[arg(
         long,
         value_enum,

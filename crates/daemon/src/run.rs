@@ -25,10 +25,13 @@ use mcp_restart_process::session::forget_inherited;
 use mcp_restart_process::{DescriptorLimit, raise_descriptor_limit};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -83,7 +86,7 @@ struct Daemon<'a> {
 
 impl Daemon<'_> {
     async fn live(self) -> Result<End, StartError> {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::new(self.arguments.ends_with_stdin)?;
         let own = Program::own()?;
         let (beginning, bridge_program) = self.endpoint(&own)?;
         let (listener, socket) = self.state_dir.listen()?;
@@ -241,24 +244,38 @@ async fn stop_all(fleet: &Fleet, path: RestartPath, signals: &mut Signals) {
     }
 }
 
-/// The signals that end the daemon.
+/// What ends the daemon: signals, or the end of whoever has started it for themselves.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    starter: Option<pipe::Receiver>,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    fn new(ends_with_stdin: bool) -> io::Result<Self> {
         // Taken and dropped: the daemon survives the terminal that it was started from, and its children
         // do not inherit that, as they would if the signal were ignored.
         let _ = signal(SignalKind::hangup())?;
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let stdin = || pipe::Receiver::from_owned_fd(io::stdin().as_fd().try_clone_to_owned()?);
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            starter: ends_with_stdin.then(stdin).transpose()?,
+        })
     }
 
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            () = end_of(&mut self.starter) => {}
         }
     }
+}
+
+/// Waits until the other end of the pipe is closed, and forgets the pipe then.
+async fn end_of(starter: &mut Option<pipe::Receiver>) {
+    let Some(pipe) = starter else { return std::future::pending().await };
+    while matches!(pipe.read(&mut [0; 64]).await, Ok(1..)) {}
+    *starter = None;
 }

@@ -161,6 +161,8 @@ pub enum Caller {
     },
     /// The daemon itself, when it starts agents by `autostart`.
     Supervisor,
+    /// Somebody on this machine, where the system does not tell which process.
+    Unknown,
 }
 
 /// What one incarnation left for the next.

@@ -130,7 +130,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         replayed_at: Some(Timestamp(9)),
         delivery: Some(4),
     };
-    let froms = [Caller::Operator, Caller::Agent { name: "b".into() }, Caller::Supervisor];
+    let froms = [Caller::Operator, Caller::Agent { name: "b".into() }, Caller::Supervisor, Caller::Unknown];
     let handoff = Handoff {
         agent: "a".into(),
         generation: 3,

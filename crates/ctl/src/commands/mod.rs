@@ -50,8 +50,8 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Handoff { name } => show::handoff(context, name).await?,
         Command::McpConfig { name } => show::mcp_config(context, name).await?,
         Command::DemoAgent { edition } => return demo::agent(edition).await,
-        Command::DaemonSession { ends_with, command } => {
-            return Err(daemon_process::become_daemon(ends_with, &command));
+        Command::DaemonSession { command } => {
+            return Err(daemon_process::become_daemon(&command));
         }
     }
     Ok(Exit::Done)

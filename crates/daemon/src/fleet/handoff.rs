@@ -129,6 +129,7 @@ pub(super) fn notes_for_prompt<'a>(handoff: &'a Handoff, agent: &str) -> Vec<&'a
     let trusted = |from: &Caller| match from {
         Caller::Agent { name } => name == agent,
         Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => true,
+        Caller::Unknown => false,
     };
     let notes = handoff.notes.iter().rev().filter(|note| trusted(&note.from));
     let mut size = 0;

@@ -160,6 +160,11 @@ impl Members {
         self.by_name.get(name)?.report.launched.as_ref()?.entry.clone()
     }
 
+    /// The entries that agents were launched with, as far as they are known.
+    pub(super) fn launched_entries(&self) -> impl Iterator<Item = &Agent> {
+        self.by_name.values().filter_map(|member| member.report.launched.as_ref()?.entry.as_deref())
+    }
+
     /// Whether the report changes what users see.
     pub(super) fn take_report(&mut self, report: Report) -> bool {
         let Some(member) = self.by_name.get_mut(&report.name) else { return false };

@@ -1,7 +1,7 @@
 //! What the fleet task reads for its callers: notes, logs, MCP configs.
 
 use super::task::FleetTask;
-use super::{handoff, launch, logs};
+use super::{handoff, launch, logs, rights};
 use mcp_restart_agents::Endpoint;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure, Handoff, LogLines, McpConfig};
 use mcp_restart_protocol::request::LOG_LINES_MAX;
@@ -49,6 +49,7 @@ impl FleetTask {
 
     pub(super) fn mcp_config(&mut self, caller: &Caller, name: &str) -> Result<McpConfig, Failure> {
         self.check_reader(caller, name)?;
+        rights::may_have_token(caller, self.control(caller), name)?;
         let kind = self.config.entry(name).map(|entry| entry.agent.kind).ok_or_else(|| self.unknown(name))?;
         let (token, url) = self
             .endpoint_of(name)

@@ -36,6 +36,7 @@ impl ReplayKey {
             Caller::Operator => "operator".to_owned(),
             Caller::LocalUser { .. } => "local user".to_owned(),
             Caller::Supervisor => "supervisor".to_owned(),
+            Caller::Unknown => "unknown".to_owned(),
         };
         Ok(Some(Self { caller, request_id: request_id.clone(), launch_hash }))
     }

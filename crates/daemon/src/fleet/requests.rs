@@ -190,14 +190,23 @@ impl FleetTask {
         rights::may_control(caller, self.control(caller), target)
     }
 
-    /// What the config grants a calling agent; one that runs on without an entry may do as it could.
+    /// What the config grants a calling agent; one that runs on without an entry may do as it could. Somebody
+    /// who may be any agent has what each of them has, or nothing.
     pub(super) fn control(&self, caller: &Caller) -> Control {
         match caller {
             Caller::Agent { name } => {
                 self.entry_or_launched(name).map_or(Control::SelfOnly, |agent| agent.control)
             }
-            Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => Control::All,
+            Caller::Unknown if self.restricts_anybody() => Control::None,
+            Caller::Unknown | Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => {
+                Control::All
+            }
         }
+    }
+
+    fn restricts_anybody(&self) -> bool {
+        let listed = self.config.entries().iter().map(|entry| &*entry.agent);
+        listed.chain(self.members.launched_entries()).any(|agent| agent.control != Control::All)
     }
 
     pub(super) fn entry_or_launched(&self, name: &str) -> Option<Arc<Agent>> {
@@ -355,6 +364,7 @@ fn describe(caller: &Caller, target: &str) -> String {
         Caller::Operator => "the operator".to_owned(),
         Caller::LocalUser { .. } => "a user of this machine".to_owned(),
         Caller::Supervisor => "the supervisor".to_owned(),
+        Caller::Unknown => "somebody on this machine".to_owned(),
     }
 }
 

@@ -4,9 +4,13 @@ use mcp_restart_config::Control;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 
 /// Whether the caller may start, stop or restart `target`; `control` is what the config grants the
-/// calling agent.
+/// calling agent, or somebody who may be any of them.
 pub(super) fn may_control(caller: &Caller, control: Control, target: &str) -> Result<(), Failure> {
-    let Caller::Agent { name } = caller else { return Ok(()) };
+    let name = match caller {
+        Caller::Agent { name } => name,
+        Caller::Unknown => return as_unknown(control),
+        Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => return Ok(()),
+    };
     match control {
         Control::All => Ok(()),
         Control::SelfOnly if name == target => Ok(()),
@@ -26,9 +30,21 @@ pub(super) fn may_read(caller: &Caller, control: Control, target: &str) -> Resul
     }
 }
 
+/// Whether the caller may have the token of `target`, with which it can do all that this one may.
+pub(super) fn may_have_token(caller: &Caller, control: Control, target: &str) -> Result<(), Failure> {
+    match caller {
+        Caller::Unknown => as_unknown(control),
+        _ => may_read(caller, control, target),
+    }
+}
+
 /// Whether the caller may have the daemon make way; `managed`: a service manager starts its successor.
 pub(super) fn may_upgrade(caller: &Caller, control: Control, managed: bool) -> Result<(), Failure> {
-    let Caller::Agent { name } = caller else { return Ok(()) };
+    let name = match caller {
+        Caller::Agent { name } => name,
+        Caller::Unknown => return as_unknown(control),
+        Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => return Ok(()),
+    };
     if !managed {
         let message = format!(
             "agent {name} may not upgrade the daemon: what it starts is part of its tree and ends with it"
@@ -41,6 +57,17 @@ pub(super) fn may_upgrade(caller: &Caller, control: Control, managed: bool) -> R
         Control::SelfOnly => Err(refused(name, "self", "stop or restart itself only")),
         Control::None => Err(refused(name, "none", "read only")),
     }
+}
+
+/// Whoever this is may be the agent that may do least.
+fn as_unknown(control: Control) -> Result<(), Failure> {
+    if control == Control::All {
+        return Ok(());
+    }
+    let message =
+        "without a token it is not known here who asks, and not every agent may do everything: read only";
+    Err(Failure::new(ErrorCode::NotAllowed, message)
+        .hint("send the header `Authorization: Bearer TOKEN`, an agent's or the operator's"))
 }
 
 fn refused(name: &str, control: &str, what: &str) -> Failure {
@@ -77,5 +104,15 @@ mod tests {
                 assert!(may_control(&caller, control, "b").is_ok());
             }
         }
+    }
+
+    #[test]
+    fn who_may_be_any_agent_only_reads_where_one_of_them_may_not_do_everything() {
+        let unknown = Caller::Unknown;
+        assert!(may_control(&unknown, Control::All, "a").is_ok());
+        assert!(may_read(&unknown, Control::None, "a").is_ok());
+        assert!(may_control(&unknown, Control::None, "a").is_err());
+        assert!(may_have_token(&unknown, Control::None, "a").is_err());
+        assert!(may_upgrade(&unknown, Control::None, true).is_err());
     }
 }

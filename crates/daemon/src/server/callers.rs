@@ -31,6 +31,8 @@ pub(crate) enum Process {
     Foreign(u32),
     /// Gone, or nothing that the system tells about.
     Unknown,
+    /// One of this machine, on a system that does not tell which.
+    Untold,
 }
 
 /// What is known of whoever asks.
@@ -76,6 +78,7 @@ fn by_process(process: Process) -> Result<Caller, Failure> {
         Process::Below(name) => Ok(Caller::Agent { name }),
         Process::Local(pid) => Ok(Caller::LocalUser { pid }),
         Process::Foreign(uid) => Err(refused(format!("uid {uid} is another user than the daemon's"))),
+        Process::Untold => Ok(Caller::Unknown),
         Process::Unknown => Err(refused("the process that asks cannot be found").hint("show a token")),
     }
 }
@@ -88,13 +91,14 @@ fn refused(message: impl Into<String>) -> Failure {
 mod tests {
     use super::*;
 
-    fn processes() -> [Process; 5] {
+    fn processes() -> [Process; 6] {
         [
             Process::Below("claude".into()),
             Process::Local(Some(7)),
             Process::Local(None),
             Process::Foreign(1000),
             Process::Unknown,
+            Process::Untold,
         ]
     }
 
@@ -127,6 +131,11 @@ mod tests {
             assert!(decide(Facts::Socket(process.clone())).is_err());
             assert!(http(false, true, process).is_err());
         }
+    }
+
+    #[test]
+    fn where_the_system_does_not_tell_the_process_nobody_passes_for_a_local_user() {
+        assert_eq!(http(false, true, Process::Untold), Ok(Caller::Unknown));
     }
 
     #[test]

@@ -72,7 +72,8 @@ impl Identification {
             return Process::Unknown;
         }
         match tcp_peer(local, peer) {
-            TcpPeer::Nobody | TcpPeer::Untold => Process::Unknown,
+            TcpPeer::Nobody => Process::Unknown,
+            TcpPeer::Untold => Process::Untold,
             TcpPeer::Local { uid, .. } if uid != effective_uid() && uid != 0 => Process::Foreign(uid),
             TcpPeer::Local { inode, .. } => match self.fleet.agent_of_socket(inode).await {
                 Some(agent) => Process::Below(agent),

@@ -182,6 +182,7 @@ fn may_shut_down(process: Process) -> Result<(), Failure> {
                 .hint("run mcp-restartctl down outside of any agent"))
         }
         Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => Ok(()),
+        Caller::Unknown => Err(Failure::new(ErrorCode::NotAllowed, "the process that asks is not known")),
     }
 }
 
