@@ -214,7 +214,53 @@ fn check(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The strings, words and signs of a text.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
+            letter if letter.is_alphanumeric() => {
+                rest.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(rest.len())
+            }
+            sign => sign.len_utf8(),
+        };
+        let (token, after) = rest.split_at(length);
+        tokens.push(token);
+        rest = after.trim_start();
+    }
+    tokens
+}
+
+#[test]
+fn what_nests_without_end_is_refused() {
+    for piece in ["[", "{\"agents\":", "[{\"a\":"] {
+        let error = from_text(&piece.repeat(1024 * 1024 / piece.len())).unwrap_err();
+        assert!(error.faults[0].line.is_some(), "{error}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn no_shuffle_of_its_words_panics_the_loader(
+        moves in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..4), 1..6),
+    ) {
+        let valid = tokens(VALID);
+        let mut tokens = valid.clone();
+        for (at, from, kind) in moves {
+            let (at, with, other) =
+                (at.index(tokens.len()), from.index(tokens.len()), from.index(valid.len()));
+            match kind {
+                0 => tokens[at] = valid[other],
+                1 => tokens.insert(at, valid[other]),
+                2 => tokens.swap(at, with),
+                _ => drop(tokens.remove(at)),
+            }
+        }
+        check(&tokens.join("\n"))?;
+    }
+
     #[test]
     fn no_text_panics_the_loader_and_every_refusal_has_a_fault(text in any::<String>()) {
         check(&text)?;
