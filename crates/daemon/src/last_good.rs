@@ -4,7 +4,6 @@
 use crate::start_error::StartError;
 use mcp_restart_config::{Config, Environment, LoadError, lookup};
 use mcp_restart_shim::find_shims;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The config that a daemon starts with.
@@ -74,7 +73,7 @@ impl LastGood {
 
     /// The config that was kept, as if it stood in `config_file`: relative paths mean what they meant.
     fn load(&self, config_file: &Path, environment: &Environment) -> Option<Config> {
-        let text = fs::read_to_string(&self.file).ok()?;
+        let text = String::from_utf8(mcp_restart_process::read_regular(&self.file).ok()?).ok()?;
         mcp_restart_config::from_text(&text, config_file, environment).ok()
     }
 }
@@ -88,6 +87,7 @@ mod tests {
     use super::*;
     use mcp_restart_process::LockFile;
     use mcp_restart_shim::{RunFiles, run_dir};
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]

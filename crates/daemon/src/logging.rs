@@ -5,11 +5,12 @@
 //! alone: no reader of the log may hold up the supervisor.
 
 use crate::arguments::LogFormat;
+use mcp_restart_process::file::open_log;
 use mcp_restart_process::poll::{Watch, wait};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -25,7 +26,12 @@ pub(crate) fn log_file(state_dir: &Path) -> PathBuf {
 
 /// Opens the log file for appending; the bridge's stderr is another such descriptor.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    match open_log(path) {
+        Err(_) if path.is_symlink() => refused("it is a symbolic link"),
+        Ok(file) if !file.metadata()?.is_file() => refused("it is not a regular file"),
+        opened => opened,
+    }
 }
 
 /// Sends every event of this process to the log. Called once.

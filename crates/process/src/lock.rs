@@ -67,8 +67,9 @@ impl LockFile {
 
     /// Who holds this lock now, if anybody does.
     pub fn holder(path: &Path) -> Option<u32> {
-        // Without O_CREAT: asking must not make a lock file.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path).ok()?;
+        // Without O_CREAT: asking must not make a lock file, nor wait for what is none.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
             Err((_, Errno::EWOULDBLOCK)) => read_holder(path),
             _ => None,

@@ -80,7 +80,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-fn damaged(value: &Index, damages: &[Damage]) -> Vec<u8> {
+fn damaged(value: Index, damages: &[Damage]) -> Vec<u8> {
     let mut bytes = value.get(&PINNED).clone();
     for damage in damages {
         let length = bytes.len();
@@ -115,10 +115,10 @@ fn is_a_value_or_an_error<T: Encode + Decode<()> + Debug + PartialEq>(bytes: &[u
 
 /// Both readers of frames take the same values out of a stream, and come to the same end.
 fn readers_agree<T: Encode + Decode<()> + Debug + PartialEq>(stream: &[u8]) {
-    let (mut plain, mut framed) = (stream.to_vec(), BytesMut::from(stream));
+    let (mut plain, mut bytes) = (stream.to_vec(), BytesMut::from(stream));
     let mut frames = Frames::<T, T>::default();
     loop {
-        match (take_frame::<T>(&mut plain), frames.decode(&mut framed)) {
+        match (take_frame::<T>(&mut plain), frames.decode(&mut bytes)) {
             (Ok(Some(one)), Ok(Some(other))) => assert_eq!(one, other),
             (Ok(None), Ok(None)) => return,
             (Err(one), Err(other)) => return assert_eq!(one.to_string(), other.to_string()),
@@ -134,7 +134,7 @@ proptest! {
     fn damaged_bytes_are_a_value_or_an_error_whatever_they_are_read_as(
         value in any::<Index>(), damages in prop::collection::vec(damage(), 1..5),
     ) {
-        let bytes = damaged(&value, &damages);
+        let bytes = damaged(value, &damages);
         is_a_value_or_an_error::<ClientFrame>(&bytes);
         is_a_value_or_an_error::<Request>(&bytes);
         is_a_value_or_an_error::<Credential>(&bytes);
@@ -149,7 +149,7 @@ proptest! {
         values in prop::collection::vec((any::<Index>(), prop::collection::vec(damage(), 0..2)), 1..4),
         lie in prop::option::of((any::<Index>(), any::<u32>())),
     ) {
-        let bodies: Vec<_> = values.iter().map(|(value, damages)| damaged(value, damages)).collect();
+        let bodies: Vec<_> = values.iter().map(|(value, damages)| damaged(*value, damages)).collect();
         let mut stream = Vec::new();
         for (index, body) in bodies.iter().enumerate() {
             let told = lie.filter(|(at, _)| at.index(bodies.len()) == index).map(|(_, length)| length);

@@ -1,7 +1,7 @@
 //! `bridge.json`: which bridge served last, so that the next daemon knows whom to wait for.
 
 use mcp_restart_process::tree::Process;
-use mcp_restart_process::{Identity, write_atomically};
+use mcp_restart_process::{Identity, read_regular, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ impl Record {
 
     /// The record of the last daemon, if its bridge still lives.
     pub(super) fn read(state_dir: &Path) -> Option<Self> {
-        let record: Self = serde_json::from_slice(&fs::read(file(state_dir)).ok()?).ok()?;
+        let record: Self = serde_json::from_slice(&read_regular(&file(state_dir)).ok()?).ok()?;
         record.is_alive().then_some(record)
     }
 

@@ -149,7 +149,7 @@ fn next_file(state_dir: &Path, name: &str) -> PathBuf {
 }
 
 fn read(file: &Path) -> Option<Handoff> {
-    let bytes = std::fs::read(file).ok()?;
+    let bytes = mcp_restart_process::read_regular(file).ok()?;
     serde_json::from_slice(&bytes)
         .inspect_err(|error| tracing::warn!(file = %file.display(), %error, "a hand-off note cannot be read"))
         .ok()

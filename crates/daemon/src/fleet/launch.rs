@@ -9,8 +9,10 @@ use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -245,8 +247,14 @@ fn check_cwd(agent: &Agent) -> Result<(), Failure> {
     Err(cannot_run(agent, &format!("its cwd {} {why}", agent.cwd.display())))
 }
 
-/// Opens it as the shim will.
+/// Opens it as the shim will. Our own folder is made again if somebody has removed it; one elsewhere is not ours.
 fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
+    if agent.log_file.is_none()
+        && let Some(folder) = log_file.parent()
+    {
+        // If that fails, opening the log says why.
+        let _ = DirBuilder::new().mode(0o700).create(folder);
+    }
     match std::fs::symlink_metadata(log_file) {
         Ok(metadata) if metadata.is_symlink() => {
             Err(cannot_run(agent, &format!("its log {} is a symbolic link", log_file.display())))

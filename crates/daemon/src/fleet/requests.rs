@@ -27,7 +27,7 @@ impl FleetTask {
         match prepared {
             Ok((entry, launch)) => {
                 let name = entry.agent.name.clone();
-                if self.members.is_idle(&name) {
+                if self.members.is_idle(&name) && !self.is_being_restarted(&name) {
                     handoff::discard_next(&self.state_dir, &name);
                 }
                 self.begin_launch(&name, Goal::Start, request.path);
@@ -183,6 +183,13 @@ impl FleetTask {
             Pending::Restart { replay, .. } if replay.contains(key) => Some(*ticket),
             _ => None,
         })
+    }
+
+    /// Whether a restart was ordered whose agent has not reported about it yet. Its note is not left over from
+    /// an earlier one.
+    fn is_being_restarted(&self, name: &str) -> bool {
+        let restarts = |pending: &Pending| matches!(pending, Pending::Restart { name: of, .. } if of == name);
+        self.pending.values().any(restarts)
     }
 
     fn admit(&self, caller: &Caller, target: &str) -> Result<(), Failure> {

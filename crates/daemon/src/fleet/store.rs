@@ -1,6 +1,7 @@
 //! `state.json`: what the daemon must not forget between its lives.
 
 use super::intent::Intent;
+use mcp_restart_process::read_regular;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -81,7 +82,7 @@ impl Store {
     /// and after a new boot, but not when it is unknown what was running.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> (Self, bool) {
         let file = state_dir.join("state.json");
-        let (found, autostart) = match std::fs::read(&file) {
+        let (found, autostart) = match read_regular(&file) {
             Ok(bytes) => match parse(&bytes) {
                 Ok(stored) => {
                     let autostart = stored.clean || stored.boot_id != boot_id;
@@ -222,7 +223,7 @@ impl Store {
 /// Whether [`Store::open`] would take on what is stored. The error names the file and says why not.
 pub(crate) fn check(state_dir: &Path) -> Result<(), (PathBuf, String)> {
     let file = state_dir.join("state.json");
-    let checked = match std::fs::read(&file) {
+    let checked = match read_regular(&file) {
         Ok(bytes) => parse(&bytes).map(drop),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error.to_string()),
