@@ -3,6 +3,7 @@
 use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, signal};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,8 @@ fn witness(name: &str) -> Value {
         name,
         "me=$MCP_RESTART_AGENT.$MCP_RESTART_GENERATION
          env > $me.environment; cat /proc/self/status > $me.status; cat /proc/self/limits > $me.limits
-         (ls /proc/$$/fd > $me.descriptors); echo $me > witnesses; exec sleep 1000",
+         cat /proc/self/oom_score_adj > $me.oom; (ls /proc/$$/fd > $me.descriptors)
+         echo $me > witnesses; exec sleep 1000",
     )
 }
 
@@ -85,11 +87,13 @@ fn signals_and_descriptors_of_whoever_started_the_daemon_reach_no_agent() {
 #[test]
 fn an_agents_umask_and_limits_are_those_of_whoever_started_the_daemon() {
     let stack = Stack::new(&json!([witness("a")]));
-    let script = "umask 027; ulimit -Sn 512; ulimit -Hn 600; exec \"$@\"";
+    let script =
+        "umask 027; echo 300 > /proc/self/oom_score_adj; ulimit -Sn 512; ulimit -Hn 600; exec \"$@\"";
     let daemon = Daemon::started(daemon_from(&stack, script));
     daemon.line(": serving ").unwrap();
     environment_of(&stack, "a");
     assert_eq!(table(&stack, "a.1.status")["Umask"], "0027");
+    assert_eq!(fs::read_to_string(stack.path().join("a.1.oom")).unwrap(), "300\n");
     let files = |limits: &str| limits.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(files(&table(&stack, "a.1.limits")["Max open files"]), ["512", "600"]);
     // It allows itself as much as it may.
@@ -143,4 +147,28 @@ fn a_daemon_started_inside_an_agent_of_another_is_nobodys_agent() {
     let environment = environment_of(&stack, "a");
     assert!(environment.contains(&"MCP_RESTART_AGENT=a".to_owned()), "{environment:?}");
     assert!(!environment.iter().any(|variable| variable.contains("elsewhere")), "{environment:?}");
+}
+
+#[test]
+fn a_daemon_and_its_agents_outlive_the_terminal_that_it_was_started_from_and_have_none() {
+    let script = "cat; (: < /dev/tty) 2> /dev/null || echo $MCP_RESTART_GENERATION > alone; exec sleep 1000";
+    let stack = Stack::new(&json!([shell("a", script)]));
+    let alone = stack.mailbox("alone");
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let terminal = fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let mut command = daemon_from(&stack, "exec setsid --ctty \"$@\"");
+    command.stdin(terminal);
+    let daemon = Daemon::started(command);
+    daemon.line(": serving ").unwrap();
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!(alone.next(), "1");
+    let pid = stack.agent("a").pid;
+    drop(master);
+    assert_eq!(stack.agent("a").pid, pid);
+    stack.ctl(&["restart", "a"]).ok();
+    assert_eq!(alone.next(), "2");
+    assert_eq!(stack.daemon_pid(), daemon.pid());
 }

@@ -28,6 +28,17 @@ pub fn forget_inherited() -> io::Result<()> {
     Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?)
 }
 
+/// From now on freed memory goes back to the system: a process that lives long does not stay as large as it was in
+/// its largest moment. Other C libraries than glibc do so by themselves.
+pub fn return_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    for threshold in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
+        const SIZE: libc::c_int = 64 * 1024;
+        // SAFETY: it takes two numbers, and sets one of the allocator's own.
+        unsafe { libc::mallopt(threshold, SIZE) };
+    }
+}
+
 /// Takes over what this process has as descriptor 0, which becomes `/dev/null`.
 pub fn take_stdin() -> io::Result<OwnedFd> {
     let taken = io::stdin().as_fd().try_clone_to_owned()?;

@@ -85,6 +85,7 @@ impl Shim {
         limit_descriptors(args.descriptors)?;
         session::start_session()?;
         session::become_subreaper()?;
+        session::return_freed_memory();
         session::set_name(c"mcp-shim")?;
         let signals = Signals::take(&[Signal::CHILD, Signal::TERMINATE, Signal::INTERRUPT, Signal::QUIT])?;
         std::env::set_current_dir("/")?;

@@ -152,6 +152,33 @@ fn a_viewer_that_does_not_read_holds_nobody_up_and_sees_the_end_of_it_later() {
 }
 
 #[test]
+fn a_shim_takes_no_more_memory_than_its_screen_needs() {
+    let house = House::new();
+    // Every character of both screens in a colour of its own.
+    let script = "paint() { for row in $(seq 50); do for column in $(seq 200); do
+            printf '\\033[48;5;%dm\\033[%d;%dHx' $column $row $column; done; done; }
+        paint; printf '\\033[?1049h'; paint; echo; echo painted; exec sleep 1000";
+    let mut launch = with_terminal(house.script(script));
+    launch.terminal = Some((50, 200));
+    launch.log_file = b"/dev/null".to_vec();
+    let (shim, mut daemon) = house.shim();
+    daemon.send(&ToShim::Launch(Box::new(launch)));
+    daemon.expect_started();
+    let mut viewer = attach(&house, 50, 200);
+    watch_for(&mut viewer, "painted");
+    // What it is still to be shown is no part of the screen.
+    drop(viewer);
+    daemon.describe();
+    daemon.describe();
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", shim.child.pid())).unwrap();
+    let dirty = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).unwrap();
+    let kib: u32 = dirty.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib <= 2048, "{kib} KiB");
+    daemon.ask_to_stop(Signal::KILL, Duration::ZERO);
+    daemon.expect_exited();
+}
+
+#[test]
 fn who_types_faster_than_the_agent_reads_waits_and_loses_nothing() {
     let house = House::new();
     let go = house.make_pipe("go");
