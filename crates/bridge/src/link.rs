@@ -231,11 +231,11 @@ impl Link {
 
 /// Sends what is asked and hands the answers out, until the connection or the asking ends.
 async fn converse(reading: ReadingHalf, writing: WritingHalf, asked: mpsc::Receiver<Ask>) {
-    let (waits, waiting) = mpsc::unbounded_channel();
+    let (waits, owed) = mpsc::unbounded_channel();
     // Side by side, so that a daemon that is slow to read does not keep its own answers from being read.
     tokio::select! {
         () = send(FramedWrite::new(writing, Frames::default()), asked, waits) => {}
-        () = receive(FramedRead::new(reading, Frames::default()), waiting) => {}
+        () = receive(FramedRead::new(reading, Frames::default()), owed) => {}
     }
 }
 
