@@ -184,6 +184,26 @@ fn an_upgrade_changes_the_daemon_and_nothing_else() {
 }
 
 #[test]
+fn a_bridge_whose_program_was_replaced_is_replaced_on_its_socket() {
+    let house = House::up(&json!([]));
+    let bridge = || -> Value {
+        serde_json::from_slice(&fs::read(house.stack.state_dir().join("bridge.json")).unwrap()).unwrap()
+    };
+    let before = bridge();
+    let (path, new) = (house.bin("mcp-restart-http"), house.bin("new"));
+    fs::copy(&path, &new).unwrap();
+    fs::rename(new, path).unwrap();
+    let stale = house.stack.json(&["status"])["stale"].as_str().unwrap().to_owned();
+    assert!(stale.contains("mcp-restart-http was replaced"), "{stale}");
+    house.ctl(&["upgrade"]).ok();
+    assert_eq!(house.stack.call(None, "list_agents", &json!({}))["isError"], false);
+    let after = bridge();
+    assert_ne!(after["pid"], before["pid"]);
+    assert_eq!(after["address"], before["address"]);
+    assert_eq!(house.stack.json(&["status"])["stale"], Value::Null);
+}
+
+#[test]
 fn a_program_that_is_not_fit_leaves_the_old_daemon_serving() {
     let house = House::up(&json!([sleeper("a")]));
     house.ctl(&["start", "a"]).ok();

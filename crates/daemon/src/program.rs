@@ -1,5 +1,6 @@
 //! Whether the program on disk is still the one that runs.
 
+use serde::{Deserialize, Serialize};
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -8,14 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A program as it was when it was started.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {
     path: PathBuf,
     started: Mark,
 }
 
 /// By what a file is told from its replacement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     device: u64,
     inode: u64,

@@ -185,12 +185,13 @@ impl Keeper {
             }
             State::Awaiting { record, .. } if record.pid() == pid => {
                 self.listener = Some(listener);
-                if !ours {
-                    tracing::info!(pid, %version, "replacing the previous daemon's bridge by this version's");
+                if !ours || !record.runs(&self.setup.program) {
+                    tracing::info!(pid, %version, "replacing the previous daemon's bridge by the one on disk");
                     signal(record, Signal::TERMINATE);
                     return self.start_child();
                 }
                 tracing::info!(pid, "adopted the bridge of the previous daemon");
+                self.published.send_modify(|published| published.program.clone_from(&record.program));
                 self.state = State::Adopted { record: record.clone(), connection: self.connections };
             }
             State::Elsewhere { connection } => *connection = Some(self.connections),
@@ -296,9 +297,9 @@ impl Keeper {
             .children
             .spawn(RestartPath::BridgeChild, spawn)
             .map_err(|error| StartError::Program(self.setup.program.clone(), error))?;
-        self.published.send_modify(|published| published.program = Some(program));
+        self.published.send_modify(|published| published.program = Some(program.clone()));
         // Without the record the next daemon would find the port taken by a bridge that it does not know.
-        if let Some(record) = Record::of(pid, self.address)
+        if let Some(record) = Record::of(pid, self.address, program)
             && let Err(error) = record.write(&self.setup.state_dir)
         {
             tracing::error!(%error, "cannot write bridge.json");

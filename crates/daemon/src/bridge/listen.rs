@@ -110,7 +110,8 @@ mod tests {
         assert!(matches!(begun(folder.path(), any), Beginning::Listener(_)));
 
         let address: SocketAddr = "127.0.0.1:4310".parse().unwrap();
-        let record = Record::of(std::process::id(), address).unwrap();
+        let program = crate::program::Program::at(std::env::current_exe().unwrap()).unwrap();
+        let record = Record::of(std::process::id(), address, program).unwrap();
         record.write(folder.path()).unwrap();
         assert!(matches!(begun(folder.path(), address), Beginning::Previous(_)));
         assert!(matches!(begun(folder.path(), any), Beginning::Previous(_)));
