@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn a_writer_that_waits_learns_that_its_peer_is_gone() {
         let ((_reading, mut writing), peer) = halves();
-        let write = tokio::spawn(async move { writing.write_all(&[0; 4_000_000]).await });
+        let write = tokio::spawn(async move { writing.write_all(&vec![0; 4_000_000]).await });
         tokio::task::yield_now().await;
         drop(peer);
         write.await.unwrap().unwrap_err();
