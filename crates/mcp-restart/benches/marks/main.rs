@@ -1,15 +1,18 @@
 //! The marks of this project, as ratios of one run on one machine: `cargo bench -p mcp-restart --bench marks`.
 //!
-//! The comparison with the TypeScript SDK needs its packages, which `tests/clients/run.py` installs.
+//! The comparison with the TypeScript SDK needs its packages, which `tests/clients/run.py` installs, and the one with
+//! other supervisors those that are to be found on PATH: runit (`runsvdir`), s6 (`s6-svscan`), `supervisord`.
 
 #![expect(clippy::print_stdout, reason = "what was measured is what this program is for")]
 #![expect(clippy::disallowed_methods, reason = "a bench starts the programs as a user would")]
 #![expect(clippy::cast_precision_loss, reason = "the figures are far from 2^52")]
 
 mod http;
+mod many;
 mod proc;
 mod stack;
 
+use serde_json::json;
 use stack::Stack;
 use std::error::Error;
 use std::io::{Read, Write};
@@ -27,18 +30,29 @@ const CALM: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(10);
 const HTTP_ROUNDS: usize = 5;
 const HTTP_REQUESTS: u32 = 2000;
+/// An agent that has filled a screen of 50 rows and 200 columns, if it has one.
+const FILL: &str = "stty rows 50 cols 200 2>/dev/null; yes 0123456789 | head -c 20000; exec sleep 1000";
 /// The argument that makes this program the agent of the bench.
 const AGENT: &str = "agent";
+/// The name of the one agent.
+const NAME: &str = "worker";
 
 fn main() -> Outcome<()> {
-    if std::env::args().nth(1).as_deref() == Some(AGENT) {
-        return agent();
+    let mut words = std::env::args().skip(1);
+    match words.next().as_deref() {
+        Some(AGENT) => return agent(),
+        Some(many::MEMBER) => return many::member(words.next().as_deref()),
+        _ => {}
     }
-    let stack = Stack::up(&std::env::current_exe()?)?;
+    let entry = json!({ "name": NAME, "command": std::env::current_exe()?, "args": [AGENT], "settleMs": 0 });
+    let stack = Stack::up(&[entry])?;
     restart(&stack)?;
     list(&stack)?;
     idle(&stack)?;
-    requests(&stack)
+    requests(&stack)?;
+    drop(stack);
+    shim_memory()?;
+    many::restart()
 }
 
 /// Says that it is in `main`, then waits for the signal that ends it.
@@ -64,7 +78,7 @@ fn restart(stack: &Stack) -> Outcome<()> {
         floor.push(begin.elapsed());
 
         let begin = Instant::now();
-        stack.ctl(&["restart", stack::NAME])?;
+        stack.ctl(&["restart", NAME])?;
         ours.push(begin.elapsed());
     }
     child.kill()?;
@@ -108,10 +122,22 @@ fn idle(stack: &Stack) -> Outcome<()> {
     Ok(())
 }
 
+/// What one more agent costs: its shim, without a terminal and with one of 50 rows and 200 columns.
+fn shim_memory() -> Outcome<()> {
+    for (tty, mark) in [(false, 1), (true, 2)] {
+        let stack =
+            Stack::up(&[json!({ "name": NAME, "command": "/bin/sh", "args": ["-c", FILL], "tty": tty })])?;
+        let private = proc::private_kib(stack.shim()?)?;
+        let what = if tty { "with terminal" } else { "memory" };
+        println!("shim, {what:<13} {:.2} MiB private (mark: at most {mark} MB)", private as f64 / 1024.0);
+    }
+    Ok(())
+}
+
 /// `list_agents` over one connection that is kept alive: the bridge, and the TypeScript SDK's stateless server.
 fn requests(stack: &Stack) -> Outcome<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/proofs/clients/stateless.mjs");
-    let mut bridge = http::Client::connect(&stack.url()?, Some(&stack.agent_token()?))?;
+    let mut bridge = http::Client::connect(&stack.url()?, Some(&stack.agent_token(NAME)?))?;
     if !script.exists() {
         let ours = bridge.rate(HTTP_REQUESTS)?;
         println!(

@@ -21,6 +21,12 @@ pub(crate) fn resident_kib(pids: &[u32]) -> Outcome<u64> {
     pids.iter().map(|pid| field(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS")).sum()
 }
 
+/// The memory that belongs to this process alone, in KiB.
+pub(crate) fn private_kib(pid: u32) -> Outcome<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    Ok(field(&rollup, "Private_Clean")? + field(&rollup, "Private_Dirty")?)
+}
+
 /// The child of `parent` whose program begins with `program`; the system keeps 15 letters of it.
 pub(crate) fn child(parent: u32, program: &str) -> Outcome<u32> {
     for entry in fs::read_dir("/proc")? {

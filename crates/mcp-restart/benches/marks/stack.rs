@@ -1,31 +1,27 @@
 //! The programs under measurement.
 
-use crate::{AGENT, Outcome, proc};
+use crate::{Outcome, proc};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The name of the one agent.
-pub(crate) const NAME: &str = "worker";
-
-/// The real daemon and bridge with one running agent, in a state dir of their own; ends with its value.
+/// The real daemon and bridge, in a state dir of their own; ends with its value.
 pub(crate) struct Stack {
     folder: TempDir,
     config: PathBuf,
 }
 
 impl Stack {
-    /// Starts all of it; `program` is the agent's.
-    pub(crate) fn up(program: &Path) -> Outcome<Self> {
+    /// Starts daemon and bridge, and each of `agents`, which are entries of the config file.
+    pub(crate) fn up(agents: &[Value]) -> Outcome<Self> {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("mcp-restart.config.json");
-        let agent = json!({ "name": NAME, "command": program, "args": [AGENT], "settleMs": 0 });
-        std::fs::write(&config, json!({ "port": 0, "agents": [agent] }).to_string())?;
+        std::fs::write(&config, json!({ "port": 0, "agents": agents }).to_string())?;
         let stack = Self { folder, config };
         stack.ctl(&["up"])?;
-        stack.ctl(&["start", NAME])?;
+        stack.ctl(&["start", "--all"])?;
         Ok(stack)
     }
 
@@ -62,9 +58,14 @@ impl Stack {
         Ok(self.status()?.get("url").and_then(Value::as_str).ok_or("no endpoint in status")?.to_owned())
     }
 
+    /// The shim of the only agent.
+    pub(crate) fn shim(&self) -> Outcome<u32> {
+        proc::child(self.servers()?[0], "mcp-shim")
+    }
+
     /// The token that is the agent's own.
-    pub(crate) fn agent_token(&self) -> Outcome<String> {
-        let generated: Value = serde_json::from_slice(&self.ctl(&["--json", "mcp-config", NAME])?)?;
+    pub(crate) fn agent_token(&self, name: &str) -> Outcome<String> {
+        let generated: Value = serde_json::from_slice(&self.ctl(&["--json", "mcp-config", name])?)?;
         let header =
             generated.pointer("/content/mcpServers/restart/headers/Authorization").and_then(Value::as_str);
         Ok(header.and_then(|header| header.strip_prefix("Bearer ")).ok_or("no token")?.to_owned())
