@@ -255,9 +255,10 @@ fn a_restart_that_cannot_be_finished_leaves_the_old_process_and_says_so() {
     stack.kill_daemon();
     stack.write_config(&json!([{ "name": "a", "command": "no-such-program" }]));
     stack.ctl(&["up"]).ok();
-    let log = fs::read_to_string(stack.state_dir().join("mcp-restart.log")).unwrap();
-    let told = log.lines().find(|line| line.contains("the restart of a, which the daemon before had begun"));
-    assert!(told.unwrap().contains("no-such-program was not found"), "{log}");
+    let status = stack.json(&["status"]);
+    let told = status["recovered"][0].as_str().unwrap();
+    assert!(told.starts_with("the restart of a, which the daemon before had begun, failed:"), "{status}");
+    assert!(told.contains("no-such-program was not found"), "{status}");
     let view = stack.agent("a");
     assert_eq!((view.pid, view.generation, view.state), (before.pid, 1, AgentState::Running));
     stack.write_config(&json!([sleeper("a")]));
@@ -293,7 +294,9 @@ fn a_lost_state_costs_no_agent_its_token() {
     let tokens = ["environment", "file"].map(|name| stack.wiring(name).0);
     stack.kill_daemon();
     fs::remove_file(stack.state_dir().join("state.json")).unwrap();
+    fs::create_dir(stack.state_dir().join("state.json")).unwrap();
     stack.ctl(&["up"]).ok();
+    assert!(stack.ctl(&["status"]).ok().stderr.contains("could not be used"));
     for (name, token) in ["environment", "file"].into_iter().zip(&tokens) {
         let status = stack.call(Some(token), "server_status", &json!({}));
         assert_eq!(status["structuredContent"]["caller"]["name"], name, "{status}");

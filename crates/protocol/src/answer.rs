@@ -121,6 +121,8 @@ pub struct ServerStatus {
     pub stale: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
+    /// What this daemon found of the one before it and made good, or could not: a sentence each.
+    pub recovered: Vec<String>,
     /// Running agents that this daemon can show and stop, but not more, until they are restarted.
     pub need_restart: Vec<NeedRestart>,
     /// The agents of the config.

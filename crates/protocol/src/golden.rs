@@ -114,6 +114,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         state_dir: "d".into(),
         stale: Some("s".into()),
         pending_config: vec!["port".into()],
+        recovered: vec!["done".into()],
         need_restart: vec![NeedRestart { name: "a".into(), reason: "r".into() }],
         agents: vec![view()],
         unlisted: vec![],

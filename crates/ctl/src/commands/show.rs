@@ -41,6 +41,9 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     if let Some(stale) = &status.stale {
         screen.warning(stale);
     }
+    for recovered in &status.recovered {
+        screen.warning(recovered);
+    }
     warn_of_needs(screen, &status.need_restart);
     Ok(())
 }
@@ -170,6 +173,7 @@ mod tests {
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
             stale: None,
             pending_config: Vec::new(),
+            recovered: Vec::new(),
             need_restart: Vec::new(),
             agents: vec![view("claude", AgentState::Running, 3)],
             unlisted: Vec::new(),

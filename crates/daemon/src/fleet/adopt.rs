@@ -195,14 +195,14 @@ fn take_on(
         ));
         return;
     };
-    let aside = match shim.link.as_ref().and_then(Link::foreign_protocol) {
-        Some(protocol) => format!(", which needs a restart: its shim speaks protocol {protocol}"),
-        None if silent => ", whose shim does not answer at present".to_owned(),
-        None => String::new(),
-    };
-    adopted
-        .told
-        .push(format!("adopted {}: pid {}, generation {}{aside}", facts.name, facts.pid, facts.generation));
+    let protocol = shim.link.as_ref().and_then(Link::foreign_protocol);
+    tracing::info!(agent = facts.name, pid = facts.pid, generation = facts.generation, protocol, "adopted");
+    if silent && protocol.is_none() {
+        adopted.told.push(format!(
+            "the shim of {} (process {shim_pid}) does not answer; until it does, its written word is taken for true",
+            facts.name
+        ));
+    }
     let token = tokens::of_process(members.state_dir(), &facts);
     let record = store.agent_mut(&facts.name);
     record.generation = record.generation.max(facts.generation);

@@ -35,7 +35,7 @@ impl FleetTask {
                 }
             }
         }
-        for told in adopted.told {
+        for told in self.store.take_fault().into_iter().chain(adopted.told) {
             self.tell(told);
         }
         self.discard_unconfirmed();
@@ -66,7 +66,7 @@ impl FleetTask {
     /// Says something about the daemon before: in the log, and to whoever asks for the status.
     pub(super) fn tell(&mut self, told: String) {
         tracing::warn!("{told}");
-        self.told.push(told);
+        self.recovered.push(told);
     }
 
     /// How a launch came out that nobody waits for any more.

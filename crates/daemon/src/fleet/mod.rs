@@ -81,6 +81,8 @@ pub(crate) struct FleetStatus {
     pub config_error: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
+    /// What became of what the daemon before left.
+    pub recovered: Vec<String>,
     /// Agents that this daemon can only show and stop.
     pub need_restart: Vec<NeedRestart>,
 }

@@ -24,6 +24,8 @@ pub(super) struct Store {
     file: PathBuf,
     state: Stored,
     dirty: bool,
+    /// Why what was stored could not be used.
+    fault: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -82,28 +84,29 @@ impl Store {
     /// and after a new boot, but not when it is unknown what was running.
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> (Self, bool) {
         let file = state_dir.join("state.json");
-        let (found, autostart) = match read_regular(&file) {
-            Ok(bytes) => match parse(&bytes) {
-                Ok(stored) => {
-                    let autostart = stored.clean || stored.boot_id != boot_id;
-                    (Some(stored), autostart)
-                }
-                Err(why) => {
-                    set_aside(&file, &why);
-                    (None, false)
-                }
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, true),
-            Err(error) => {
-                set_aside(&file, &error.to_string());
-                (None, false)
-            }
+        let found = match read_regular(&file) {
+            Ok(bytes) => parse(&bytes).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        let (found, fault) = match found {
+            Ok(found) => (found, None),
+            Err(why) => (None, Some(set_aside(&file, &why))),
+        };
+        let autostart = match &found {
+            Some(stored) => stored.clean || stored.boot_id != boot_id,
+            None => fault.is_none(),
         };
         let mut state = found.unwrap_or_default();
         state.version = VERSION;
         boot_id.clone_into(&mut state.boot_id);
         state.clean = false;
-        (Self { file, state, dirty: true }, autostart)
+        (Self { file, state, dirty: true, fault }, autostart)
+    }
+
+    /// Why what was stored could not be used, to be told once.
+    pub(super) fn take_fault(&mut self) -> Option<String> {
+        self.fault.take()
     }
 
     /// The record of an agent, if it ever had one.
@@ -239,11 +242,14 @@ fn parse(bytes: &[u8]) -> Result<Stored, String> {
     Ok(stored)
 }
 
-fn set_aside(file: &Path, why: &str) {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".corrupt-{}", Timestamp::now().0));
-    let moved = std::fs::rename(file, &name);
-    tracing::warn!(file = %file.display(), why, aside = ?moved.map(|()| name), "the stored state cannot be used");
+fn set_aside(file: &Path, why: &str) -> String {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(format!(".corrupt-{}", Timestamp::now().0));
+    let where_to = match std::fs::rename(file, &aside) {
+        Ok(()) => format!("was set aside as {}", Path::new(&aside).display()),
+        Err(error) => format!("could not be set aside: {error}"),
+    };
+    format!("{} could not be used ({why}) and {where_to}", file.display())
 }
 
 /// 160 random bits behind the prefix that agent tokens have.

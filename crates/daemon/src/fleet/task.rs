@@ -41,7 +41,7 @@ pub(super) struct FleetTask {
     /// Agents whose launch waits for the endpoint; their intents are in the store.
     pub(super) waiting: BTreeSet<String>,
     /// What there is to tell about the daemon before this one.
-    pub(super) told: Vec<String>,
+    pub(super) recovered: Vec<String>,
     pub(super) next_ticket: u64,
     pub(super) pending: HashMap<Ticket, Pending>,
     subscribers: Vec<mpsc::Sender<Event>>,
@@ -105,7 +105,7 @@ impl FleetTask {
             inherited: std::env::vars_os().collect(),
             url,
             waiting: BTreeSet::new(),
-            told: Vec::new(),
+            recovered: Vec::new(),
             next_ticket: 0,
             pending: HashMap::new(),
             subscribers: Vec::new(),
@@ -219,6 +219,7 @@ impl FleetTask {
             unlisted: self.unlisted(),
             config_error: self.config.error().map(ToString::to_string),
             pending_config: self.config.pending(),
+            recovered: self.recovered.clone(),
             need_restart: self.members.need_restart(),
         }
     }
