@@ -345,3 +345,51 @@ fn gone() -> Failure {
     Failure::new(ErrorCode::Internal, "the supervisor dropped the request")
         .hint("see mcp-restart.log in the state dir")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcp_restart_config::{Environment, lookup};
+
+    /// A fleet with an agent `a` that cannot come up: its shim would be this test program.
+    async fn fleet(folder: &std::path::Path) -> Fleet {
+        let file = folder.join("config.json");
+        let text = r#"{ "agents": [{ "name": "a", "command": "sleep", "args": ["1000"] }] }"#;
+        std::fs::write(&file, text).unwrap();
+        std::fs::create_dir_all(folder.join("logs")).unwrap();
+        let environment = Environment { cwd: folder.to_owned(), ..Environment::default() };
+        let config = mcp_restart_config::load(&file, &environment).unwrap();
+        start(FleetSetup {
+            first: FirstConfig { config, text: Ok(text.to_owned()) },
+            environment,
+            state_dir: folder.to_owned(),
+            socket: lookup::socket(folder),
+            children: Children::start(1024).unwrap(),
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_start_that_comes_right_after_a_restart_does_not_take_its_note_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let fleet = fleet(folder.path()).await;
+        let caller = Caller::Operator;
+        let request = RestartRequest {
+            path: RestartPath::CtlRestart.id().to_owned(),
+            name: Some("a".to_owned()),
+            note: Some("read me".to_owned()),
+            resume: None,
+            request_id: None,
+            force: false,
+            wait: false,
+        };
+        let path = RestartPath::CtlStart;
+        let start = Lifecycle { caller: caller.clone(), path, name: "a".to_owned(), wait: false };
+        // Both are told to the fleet before the agent has reported anything.
+        let (restarted, _) =
+            tokio::join!(fleet.restart(caller, RestartPath::CtlRestart, request), fleet.start(start));
+        restarted.unwrap();
+        let handoff = handoff::read_present(folder.path(), "a").unwrap();
+        assert_eq!(handoff.notes.first().and_then(|note| note.text.as_deref()), Some("read me"));
+    }
+}
