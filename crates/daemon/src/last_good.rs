@@ -48,7 +48,7 @@ pub(crate) fn find(
 }
 
 /// Reads, checks and resolves a config file, and gives its text too.
-pub(crate) fn read(file: &Path, environment: &Environment) -> Result<(Config, String), LoadError> {
+fn read(file: &Path, environment: &Environment) -> Result<(Config, String), LoadError> {
     let text = mcp_restart_config::read(file)?;
     let config = mcp_restart_config::from_text(&text, file, environment)?;
     Ok((config, text))
@@ -60,9 +60,14 @@ impl LastGood {
         Self { file: state_dir.join("config.last-good.json"), kept: None }
     }
 
+    /// Whether this is the text that is kept.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        self.kept.as_deref() == Some(text)
+    }
+
     /// Keeps the text of the config that is in force from now on. A failure is reported.
     pub(crate) fn keep(&mut self, text: &str) {
-        if self.kept.as_deref() == Some(text) {
+        if self.is(text) {
             return;
         }
         match mcp_restart_process::write_atomically(&self.file, text.as_bytes()) {

@@ -1,7 +1,7 @@
 //! The config in force, and the file that it is read from again.
 
 use super::launch;
-use crate::last_good::{self, FirstConfig, LastGood};
+use crate::last_good::{FirstConfig, LastGood};
 use mcp_restart_config::{Agent, Config, Environment, LoadError};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -54,7 +54,16 @@ impl ConfigWatch {
     /// Reads the file again, whatever it looks like: before a start or a restart.
     pub(super) fn read(&mut self) -> Result<(), &LoadError> {
         self.seen = self.stamp();
-        match last_good::read(&self.in_force.file, &self.environment) {
+        let file = &self.in_force.file;
+        let read = match mcp_restart_config::read(file) {
+            // The same text says the same; a restart of all agents reads it once for each.
+            Ok(text) if self.error.is_none() && self.last_good.is(&text) => return Ok(()),
+            Ok(text) => {
+                mcp_restart_config::from_text(&text, file, &self.environment).map(|config| (config, text))
+            }
+            Err(error) => Err(error),
+        };
+        match read {
             Ok((config, text)) => {
                 self.last_good.keep(&text);
                 if self.error.take().is_some() || config != self.in_force {
