@@ -34,6 +34,10 @@ pub enum Unusable {
     NoFormat,
     /// It was built for a processor that this is not.
     OtherMachine,
+    /// The file ends before the program does.
+    CutShort,
+    /// Each script names the next one as what it is written in.
+    Circle,
     /// It cannot be looked at.
     Unreadable(io::Error),
 }
@@ -64,7 +68,7 @@ pub fn arguments_max() -> usize {
 }
 
 /// The kernel follows no more interpreters of interpreters.
-const DEPTH: u32 = 4;
+const DEPTH: u32 = 5;
 /// The kernel reads no more of a file to tell what it is.
 const HEAD: u64 = 256;
 
@@ -95,10 +99,12 @@ fn check(program: &Path, search: &OsStr, depth: u32) -> Result<(), Unusable> {
     // What may be executed but not read is left to the kernel.
     let Ok(file) = File::open(program) else { return Ok(()) };
     let mut head = Vec::new();
-    if (&file).take(HEAD).read_to_end(&mut head).is_err() || depth == DEPTH {
+    if (&file).take(HEAD).read_to_end(&mut head).is_err() {
         return Ok(());
     }
     match head.strip_prefix(b"#!") {
+        Some(_) if depth == DEPTH => Err(Unusable::Circle),
+        None if depth == DEPTH => Ok(()),
         Some(line) => check_script(line, search, depth + 1),
         None => check_format(&file, &head),
     }
@@ -153,6 +159,8 @@ impl fmt::Display for Unusable {
             }
             Self::NoFormat => f.write_str("is neither a program nor a script that begins with #!"),
             Self::OtherMachine => f.write_str("was built for another kind of machine"),
+            Self::CutShort => f.write_str("is cut short: the file ends before the program does"),
+            Self::Circle => f.write_str("is a script whose interpreters are scripts without end"),
             Self::Unreadable(error) => write!(f, "cannot be looked at: {error}"),
         }
     }
@@ -218,6 +226,34 @@ mod tests {
         let loader = program.windows(4).position(|bytes| bytes == b"/lib").unwrap();
         let why = verdict(&changed(loader, b"/nil"), 0o755);
         assert!(why.starts_with("needs /nil") && why.ends_with(", which does not exist"), "{why}");
+    }
+
+    #[test]
+    fn an_object_file_and_half_a_program_are_no_programs() {
+        let relocatable = 1_u16.to_ne_bytes();
+        let why = verdict(&changed(16, &relocatable), 0o755);
+        assert_eq!(why, "is neither a program nor a script that begins with #!");
+        let mut half = fs::read(std::env::current_exe().unwrap()).unwrap();
+        for length in [half.len() / 8, 4000, 100] {
+            half.truncate(length);
+            assert_eq!(
+                verdict(&half, 0o755),
+                "is cut short: the file ends before the program does",
+                "{length}"
+            );
+        }
+    }
+
+    #[test]
+    fn scripts_that_name_each_other_have_no_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+        for (script, interpreter) in [(&a, &b), (&b, &a)] {
+            fs::write(script, format!("#!{}\n", interpreter.display())).unwrap();
+            fs::set_permissions(script, Permissions::from_mode(0o755)).unwrap();
+        }
+        let why = check_program(&a, OsStr::new(SEARCH)).unwrap_err().to_string();
+        assert!(why.ends_with("is a script whose interpreters are scripts without end"), "{why}");
     }
 
     #[test]

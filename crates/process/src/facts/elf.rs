@@ -13,7 +13,7 @@ pub(crate) fn loader(file: &File, head: &[u8]) -> Result<Option<OsString>, Unusa
         return Ok(None);
     }
     let elf = Elf::of(head)?.ok_or(Unusable::NoFormat)?;
-    Ok(elf.loader(file))
+    elf.loader(file)
 }
 
 /// Whether the kernel was told of interpreters for other kinds of files.
@@ -33,6 +33,8 @@ impl Elf {
     /// `None` if it is no ELF file at all; no table if it is one that the kernel may know better.
     fn of(head: &[u8]) -> Result<Option<Self>, Unusable> {
         const CLASS_64: u8 = 2;
+        const EXECUTABLE: u64 = 2;
+        const SHARED: u64 = 3;
         const ORDER: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
         let Some((ident, rest)) = head.split_first_chunk::<16>() else { return Ok(None) };
         if !ident.starts_with(b"\x7fELF") {
@@ -42,26 +44,39 @@ impl Elf {
         if order == ORDER && number(rest, 2, 2).is_some_and(is_foreign) {
             return Err(Unusable::OtherMachine);
         }
+        if order == ORDER && number(rest, 0, 2).is_some_and(|kind| ![EXECUTABLE, SHARED].contains(&kind)) {
+            return Err(Unusable::NoFormat);
+        }
         let field =
             |at, size| number(head, at, size).filter(|_| class == CLASS_64 && order == ORDER).unwrap_or(0);
         Ok(Some(Self { table: field(32, 8), entry: field(54, 2), entries: field(56, 2) }))
     }
 
-    /// The loader that it names.
-    fn loader(&self, file: &File) -> Option<OsString> {
+    /// The loader that it names; or that a part of it lies beyond the end of its file.
+    fn loader(&self, file: &File) -> Result<Option<OsString>, Unusable> {
+        const LOADED: u64 = 1;
         const INTERPRETER: u64 = 3;
         const LONGEST: u64 = 4096;
+        let length = file.metadata().map_err(Unusable::Unreadable)?.len();
+        let mut loader = None;
         for index in 0..self.entries {
             let mut segment = [0; 56];
-            file.read_exact_at(&mut segment, self.table.checked_add(index * self.entry)?).ok()?;
-            if number(&segment, 0, 4)? == INTERPRETER {
-                let mut name = vec![0; usize::try_from(number(&segment, 32, 8)?.min(LONGEST)).ok()?];
-                file.read_exact_at(&mut name, number(&segment, 8, 8)?).ok()?;
-                name.truncate(name.iter().position(|&byte| byte == 0)?);
-                return Some(OsString::from_vec(name));
+            let at = self.table.saturating_add(index * self.entry);
+            file.read_exact_at(&mut segment, at).map_err(|_| Unusable::CutShort)?;
+            let field = |at, size| number(&segment, at, size).unwrap_or_default();
+            let (kind, begin, size) = (field(0, 4), field(8, 8), field(32, 8));
+            if [LOADED, INTERPRETER].contains(&kind) && begin.checked_add(size).is_none_or(|end| end > length)
+            {
+                return Err(Unusable::CutShort);
+            }
+            if kind == INTERPRETER {
+                let mut name = vec![0; usize::try_from(size.min(LONGEST)).unwrap_or_default()];
+                file.read_exact_at(&mut name, begin).map_err(Unusable::Unreadable)?;
+                name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
+                loader = Some(OsString::from_vec(name));
             }
         }
-        None
+        Ok(loader)
     }
 }
 
