@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 
 const LIST: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}"#;
@@ -379,4 +380,22 @@ fn an_endpoint_for_other_machines_needs_a_token() {
     let url = url(&stack).replace("0.0.0.0", "127.0.0.1");
     assert_eq!(post(&url, None, LIST).0, 401);
     assert_eq!(post(&url, Some("the-operators-own"), LIST).0, 200);
+}
+
+#[test]
+fn a_bridge_whose_log_cannot_be_written_serves_all_the_same() {
+    let stack = Stack::new(&json!([]));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/healthz", listener.local_addr().unwrap());
+    let script = r#"exec 3<&0 < /dev/null 2> /dev/full; LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" "$@""#;
+    let mut bridge = stack
+        .as_user("/bin/sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_mcp-restart-http"), "--state-dir"])
+        .arg(stack.state_dir())
+        .stdin(OwnedFd::from(listener))
+        .spawn()
+        .unwrap();
+    assert_eq!(request(&url, "GET", "", "").0, 200);
+    signal(bridge.id(), Signal::TERM);
+    assert!(bridge.wait().unwrap().success());
 }

@@ -112,7 +112,9 @@ async fn run(setup: Setup) -> io::Result<()> {
 fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_env("MCP_RESTART_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,hyper=error,rmcp=error"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that cannot be written loses its lines, no more: to say so on the same stderr would end the bridge.
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     match format {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
         LogFormat::Json => lines.json().init(),
