@@ -1,6 +1,7 @@
-//! The smallest HTTP client that can ask for `list_agents` on one connection as fast as a server answers.
+//! The smallest HTTP client that can ask for `list_agents` as fast as a server answers.
 
 use crate::Outcome;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,6 +15,27 @@ pub(crate) struct Client {
     connection: BufReader<TcpStream>,
     request: Vec<u8>,
     body: Vec<u8>,
+}
+
+/// Requests per second, all of `clients` asking at the same time, `requests` in all.
+pub(crate) fn rate(clients: &mut [Client], requests: u32) -> Outcome<f64> {
+    let each = requests / u32::try_from(clients.len())?;
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = clients
+            .iter_mut()
+            .map(|client| {
+                scope.spawn(move || {
+                    (0..each).try_for_each(|_| client.call()).map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        asking
+            .into_iter()
+            .try_for_each(|asked| asked.join().map_err(|_| "a client panicked")?.map_err(Into::into))
+    })
+    .map_err(|error: Box<dyn Error>| error)?;
+    Ok(f64::from(requests) / begin.elapsed().as_secs_f64())
 }
 
 impl Client {
@@ -40,15 +62,6 @@ impl Client {
             return Err(format!("no list of agents: {answer}").into());
         }
         Ok(client)
-    }
-
-    /// Requests per second over this many.
-    pub(crate) fn rate(&mut self, requests: u32) -> Outcome<f64> {
-        let begin = Instant::now();
-        for _ in 0..requests {
-            self.call()?;
-        }
-        Ok(f64::from(requests) / begin.elapsed().as_secs_f64())
     }
 
     /// One request and its whole answer, whose body is left in `self.body`.
