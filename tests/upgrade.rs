@@ -306,6 +306,34 @@ fn what_is_under_way_ends_before_the_daemon_leaves_and_nothing_new_begins() {
 }
 
 #[test]
+fn of_two_upgrades_one_is_refused_and_an_end_of_the_daemon_ends_the_other() {
+    let house = House::up(&json!([patient("a")]));
+    let stack = &house.stack;
+    let (ready, told, mut go) = (stack.mailbox("ready"), stack.mailbox("asked"), stack.pipe("go"));
+    house.ctl(&["start", "a"]).ok();
+    ready.next();
+    let start = |arguments: &[&str]| {
+        let mut command = stack.command(house.bin("mcp-restartctl").to_str().unwrap());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let end = |program: std::process::Child| Run::of(program.wait_with_output().unwrap());
+    let mut other = Asker::of(&house.socket());
+    let stop = start(&["stop", "a"]);
+    told.next();
+    let upgrade = start(&["upgrade"]);
+    while !house.ctl(&["stop", "a", "--no-wait"]).stderr.contains("makes way") {}
+
+    house.ctl(&["upgrade"]).failed(1, "another upgrade is under way");
+    assert_eq!(other.say(&json!({ "leave": true }))["error"]["message"], "another upgrade is under way");
+    let down = start(&["down"]);
+    let upgrade = end(upgrade).failed(1, "was ended meanwhile");
+    assert!(upgrade.stderr.contains("hint: start the new one once it is gone: "), "{upgrade:?}");
+    writeln!(go, "now").unwrap();
+    assert_eq!((end(down).ok().code, end(stop).code), (0, 0));
+    house.ctl(&["status"]).failed(3, "no daemon runs");
+}
+
+#[test]
 fn an_agent_upgrades_only_a_daemon_that_a_service_manager_starts_again() {
     let ctl = PROGRAMS[2];
     let script = format!("read word < go; {ctl} upgrade; echo $? > code; exec sleep 1000");

@@ -222,7 +222,10 @@ impl Upgrade {
     /// Asks the daemon of this place; it goes on as before.
     pub(crate) async fn ask(place: &Place) -> Result<Self, Problem> {
         let failed = |error| problem(&error, place);
-        let (mut stream, hello) = client::greet(&place.socket, Verb::Upgrade).await.map_err(failed)?;
+        let (mut stream, hello) = match client::greet(&place.socket, Verb::Upgrade).await {
+            Err(ClientError::Closed) => return Err(too_late(place, None).await),
+            greeted => greeted.map_err(failed)?,
+        };
         if hello.verb != Verb::Upgrade {
             let message =
                 format!("the running daemon is version {}, which cannot be upgraded", hello.version);
@@ -231,23 +234,63 @@ impl Upgrade {
         write_json(&mut stream, &Ask { path: RestartPath::CtlUpgrade.id().to_owned() })
             .await
             .map_err(failed)?;
-        let answer = read_json(&mut stream).await.map_err(failed)?;
-        Ok(Self { stream, offer: accepted(answer)?.map_err(failed)? })
+        let answer = match read_json(&mut stream).await {
+            Err(ClientError::Closed) => return Err(too_late(place, None).await),
+            answer => answer.map_err(failed)?,
+        };
+        Ok(Self { stream, offer: accepted(answer).map_err(not_upgraded)?.map_err(failed)? })
     }
 
     /// Has it make way. It refuses everything new from now on, and is gone when [`Upgrade::gone`] returns.
     pub(crate) async fn leave(&mut self, place: &Place) -> Result<(), Problem> {
         let failed = |error| problem(&error, place);
-        write_json(&mut self.stream, &Leave { leave: true }).await.map_err(failed)?;
-        let answer = read_json(&mut self.stream).await.map_err(failed)?;
-        let Leaving { leaving } = accepted(answer)?.map_err(failed)?;
+        let leave = async {
+            write_json(&mut self.stream, &Leave { leave: true }).await?;
+            read_json(&mut self.stream).await
+        };
+        let answer = match leave.await {
+            Err(ClientError::Closed) => return Err(too_late(place, Some(self.offer.pid)).await),
+            answer => answer.map_err(failed)?,
+        };
+        let Leaving { leaving } = accepted(answer).map_err(not_upgraded)?.map_err(failed)?;
         if leaving { Ok(()) } else { Err(Problem::new(Exit::Failed, "the daemon does not make way")) }
     }
 
-    /// Waits for the end of the daemon.
-    pub(crate) async fn gone(&mut self) {
-        while matches!(self.stream.read(&mut [0; 64]).await, Ok(1..)) {}
+    /// Waits until the daemon has made way; fails when it stops everything instead.
+    pub(crate) async fn gone(&mut self, place: &Place) -> Result<(), Problem> {
+        // What a newer version says besides is passed over.
+        while let Ok(answer) = read_json_in_time::<Value>(&mut self.stream).await {
+            accepted::<Value>(answer)
+                .map_err(|problem| {
+                    not_upgraded(problem)
+                        .hint(format!("start the new one once it is gone: {} up", place.program()))
+                })?
+                .map_err(|error| problem(&error, place))?;
+        }
+        Ok(())
     }
+}
+
+/// A daemon that ends or makes way for somebody else runs: the exit code is that of a failure.
+fn not_upgraded(problem: Problem) -> Problem {
+    match problem {
+        Problem::Told { exit: Exit::NotRunning, code, message, hint } => {
+            Problem::Told { exit: Exit::Failed, code, message, hint }
+        }
+        other => other,
+    }
+}
+
+/// Why the daemon is gone before it was told to leave: somebody else was faster.
+async fn too_late(place: &Place, asked: Option<u32>) -> Problem {
+    let message = match summary(&place.socket).await {
+        Ok(Summary { version, pid, .. }) if Some(pid) != asked => {
+            format!("another upgrade was faster: mcp-restartd {version} (pid {pid}) serves")
+        }
+        _ => "another upgrade is under way, or the daemon was ended meanwhile".to_owned(),
+    };
+    Problem::new(Exit::Failed, message)
+        .hint(format!("{} status tells which daemon serves; up starts one if none does", place.program()))
 }
 
 /// What an answer of the small verbs says, unless it is a refusal.

@@ -11,11 +11,11 @@
 use crate::arguments::Arguments;
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
-use crate::fleet::{self, Fleet, FleetSetup};
+use crate::fleet::{self, Fleet, FleetSetup, another_upgrade};
 use crate::last_good::{self, FirstConfig};
 use crate::logging;
 use crate::program::Program;
-use crate::server::{self, Context, Identification, Room, Wish};
+use crate::server::{self, Asker, Context, Identification, Room, Wish, Word, ended_meanwhile};
 use crate::start_error::StartError;
 use crate::state_dir::StateDir;
 use crate::successor::Manager;
@@ -23,6 +23,7 @@ use mcp_restart_config::{Environment, lookup};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::session::forget_inherited;
 use mcp_restart_process::{DescriptorLimit, raise_descriptor_limit};
+use mcp_restart_protocol::answer::Failure;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -33,7 +34,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixListener;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -127,9 +128,13 @@ impl Daemon<'_> {
             state_dir = %self.state_dir.path().display(),
             "serving"
         );
-        let path = until_ended(&fleet, &mut inbox, &mut signals).await;
+        let managed = context.manager.is_some();
+        let path = until_ended(&fleet, &mut inbox, &mut signals, managed).await;
         // Whoever wishes something from now on is told that the daemon is ending.
         inbox.close();
+        while let Ok(wish) = inbox.try_recv() {
+            refuse(wish, if path.is_some() { ended_meanwhile() } else { another_upgrade() });
+        }
         let end = if let Some(path) = path {
             tracing::info!(%path, "ending: every agent is stopped");
             stop_all(&fleet, path, &mut signals).await;
@@ -182,6 +187,7 @@ async fn until_ended(
     fleet: &Fleet,
     inbox: &mut mpsc::Receiver<Wish>,
     signals: &mut Signals,
+    managed: bool,
 ) -> Option<RestartPath> {
     loop {
         let asker = match next_wish(inbox, signals).await {
@@ -189,20 +195,26 @@ async fn until_ended(
             Wish::MakeWay(asker) => asker,
         };
         tracing::info!("an upgrade is asked for: nothing new is begun");
+        tell(&asker, Word::Leaving);
         let drained = timeout(DRAIN_LIMIT, fleet.make_way());
         tokio::pin!(drained);
         tokio::select! {
+            // Of an end and an upgrade at the same moment it is the end that wins.
+            biased;
+            path = next_end(inbox, signals) => {
+                tell(&asker, Word::Refused(ended_meanwhile()));
+                return Some(path);
+            }
             drained = &mut drained => {
                 if drained.is_err() {
                     tracing::warn!("something is still under way; the next daemon takes it up");
                 }
                 return None;
             }
-            () = gone(asker) => {
+            () = asker.closed(), if !managed => {
                 tracing::warn!("whoever asked for the upgrade is gone, and would have started the next daemon: this one stays");
                 fleet.stay();
             }
-            path = next_end(inbox, signals) => return Some(path),
         }
     }
 }
@@ -216,17 +228,22 @@ async fn next_wish(inbox: &mut mpsc::Receiver<Wish>, signals: &mut Signals) -> W
 
 async fn next_end(inbox: &mut mpsc::Receiver<Wish>, signals: &mut Signals) -> RestartPath {
     loop {
-        if let Wish::End(path) = next_wish(inbox, signals).await {
-            return path;
+        match next_wish(inbox, signals).await {
+            Wish::End(path) => return path,
+            wish @ Wish::MakeWay(_) => refuse(wish, another_upgrade()),
         }
     }
 }
 
-async fn gone(asker: Option<oneshot::Receiver<()>>) {
-    match asker {
-        Some(asker) => drop(asker.await),
-        None => std::future::pending().await,
+fn refuse(wish: Wish, why: Failure) {
+    if let Wish::MakeWay(asker) = wish {
+        tell(&asker, Word::Refused(why));
     }
+}
+
+fn tell(asker: &Asker, word: Word) {
+    // Whoever is gone needs to know nothing; the others have room for all that they are told.
+    let _ = asker.try_send(word);
 }
 
 /// Stops the agents. A signal that comes meanwhile skips the grace periods.

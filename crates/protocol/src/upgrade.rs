@@ -8,6 +8,7 @@
 //!    │ Leave{leave: true} ───────────────────► │ refuses new work, lets what is under way end
 //!    │ ◄────────── Leaving, or {"error": …} ── │
 //!    │ ◄─────────────────────── end of stream  │ exits with LEFT_STATUS, its lock given up
+//!    │        or ◄──────────── {"error": …} ── │ was ended meanwhile: stops everything instead
 //! ```
 //!
 //! Each message is a length as a little-endian `u32` and JSON. Every version reads those of every other:

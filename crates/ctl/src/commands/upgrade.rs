@@ -84,11 +84,11 @@ async fn carry_out(context: &Context, place: &Place, no_wait: bool) -> Result<()
         if no_wait {
             return left(context, previous, &format!("{manager} starts {}", program.display()));
         }
-        upgrade.gone().await;
+        upgrade.gone(place).await?;
         started_by(&manager, pid, place).await?
     } else {
         context.screen.detail(format_args!("waiting for the daemon (pid {pid}) to make way"));
-        upgrade.gone().await;
+        upgrade.gone(place).await?;
         // From here on nobody serves until this has done its part, or somebody says `up`.
         let starting = daemon_process::start_successor(RestartPath::CtlUpgrade, place, program, &launch)
             .map_err(|problem| again(problem, place))?;

@@ -24,8 +24,17 @@ pub(super) enum Leave {
     Quiet,
 }
 
+/// That this daemon makes way for somebody else already.
+pub(crate) fn another_upgrade() -> Failure {
+    Failure::new(ErrorCode::ShuttingDown, "another upgrade is under way")
+        .hint("it ends in a moment; mcp-restartctl status tells which daemon serves then")
+}
+
 impl FleetTask {
     pub(super) fn may_upgrade(&self, caller: &Caller, managed: bool) -> Result<(), Failure> {
+        if !self.is_closing && !matches!(self.leave, Leave::Staying) {
+            return Err(another_upgrade());
+        }
         self.check_open()?;
         rights::may_upgrade(caller, self.control(caller), managed)
     }

@@ -32,6 +32,7 @@ mod store;
 mod task;
 mod tokens;
 
+pub(crate) use leave::another_upgrade;
 pub(crate) use store::check as check_stored;
 
 use crate::children::Children;

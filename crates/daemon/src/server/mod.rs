@@ -27,6 +27,7 @@ use crate::program::Program;
 use crate::successor::Manager;
 use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::{effective_uid, peer_of_socket};
+use mcp_restart_protocol::answer::Failure;
 use mcp_restart_protocol::paths::RestartPath;
 use room::{Admission, Guest};
 use std::io;
@@ -34,12 +35,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use identification::Identification;
 pub(crate) use room::Room;
+pub(crate) use verbs::ended_meanwhile;
 
 /// How long no connection is accepted after the system had no descriptor or memory for one.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -74,9 +76,20 @@ pub(crate) struct Context {
 pub(crate) enum Wish {
     /// With every agent stopped.
     End(RestartPath),
-    /// With every agent left running. The receiver fails when whoever asked, and would have to start the
-    /// next daemon, is gone.
-    MakeWay(Option<oneshot::Receiver<()>>),
+    /// With every agent left running.
+    MakeWay(Asker),
+}
+
+/// Whoever asked the daemon to make way, and is told what becomes of that. It is closed once they are gone.
+pub(crate) type Asker = mpsc::Sender<Word>;
+
+/// What whoever asked the daemon to make way is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// It does as soon as nothing is under way.
+    Leaving,
+    /// It does not, or not for them.
+    Refused(Failure),
 }
 
 /// Accepts connections for as long as it is polled, as many as there is room for.

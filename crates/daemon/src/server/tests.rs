@@ -1,6 +1,6 @@
 //! The real server on a real socket, with a fleet that has no agents.
 
-use super::{Context, Identification, Room, Wish, serve};
+use super::{Context, Identification, Room, Wish, Word, serve};
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, FleetSetup};
@@ -245,11 +245,12 @@ async fn a_daemon_makes_way_on_its_own_path_at_the_second_word_and_for_as_long_a
     assert!(offer["launch"]["environment"].is_array());
     assert!(served.wishes.is_empty());
     stream.write_all(&frame(&json!({ "leave": true }))).await.unwrap();
+    let Some(Wish::MakeWay(asker)) = served.wishes.recv().await else { panic!("no wish") };
+    asker.send(Word::Leaving).await.unwrap();
     assert_eq!(read(&mut stream).await, json!({ "leaving": true }));
-    let Some(Wish::MakeWay(Some(mut asker))) = served.wishes.recv().await else { panic!("no wish") };
-    assert!(asker.try_recv().is_err());
+    assert!(!asker.is_closed());
     drop(stream);
-    assert!(asker.await.is_err());
+    asker.closed().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::callers::{Facts, Process, decide};
 use super::connection::GREETING_DEADLINE;
 use super::requests::door;
-use super::{Context, Wish, json_text};
+use super::{Context, Wish, Word, json_text};
 use crate::bridge::Announcement;
 use crate::successor;
 use mcp_restart_process::{peer_of_socket, receive_with_descriptor};
@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// How long an offer to make way stands: the program on disk is asked meanwhile.
@@ -82,11 +82,16 @@ pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: 
             Err(Failure::new(ErrorCode::UnknownRestartPath, format!("{other} is no way to end the daemon")))
         }
     });
-    let answer = AcceptedText { accepted: path.is_ok(), pid: std::process::id(), error: path.clone().err() };
+    // The daemon ends only after it has been answered.
+    let under_way = context.under_way.token();
+    let error = match path {
+        Ok(path) => context.wishes.send(Wish::End(path)).await.err().map(|_| is_leaving()),
+        Err(failure) => Some(failure),
+    };
+    let answer = AcceptedText { accepted: error.is_none(), pid: std::process::id(), error };
     json_text::write(&mut stream, &answer).await?;
-    if let Ok(path) = path {
-        // Fails only when the daemon is ending already.
-        let _ = context.wishes.send(Wish::End(path)).await;
+    drop(under_way);
+    if answer.accepted {
         until_closed(&mut stream).await;
     }
     Ok(())
@@ -103,18 +108,47 @@ pub(super) async fn upgrade(mut stream: UnixStream, process: Process, context: &
     json_text::write(&mut stream, &offer).await?;
     let text = timeout(OFFER_STANDS, json_text::read(&mut stream, &[])).await??;
     let Leave { leave: true } = serde_json::from_slice(&text)? else { return Ok(()) };
-    if context.wishes.is_closed() {
-        let error = Failure::new(ErrorCode::ShuttingDown, "the daemon is shutting down");
-        return json_text::write(&mut stream, &ErrorText { error }).await;
-    }
-    // Before the wish: the daemon may be gone at once.
-    json_text::write(&mut stream, &Leaving { leaving: true }).await?;
-    let (is_there, gone) = oneshot::channel();
-    let asker = context.manager.is_none().then_some(gone);
-    let _ = context.wishes.send(Wish::MakeWay(asker)).await;
+    leave(&mut stream, context).await?;
     until_closed(&mut stream).await;
-    drop(is_there);
     Ok(())
+}
+
+/// Has the daemon make way, and passes on what it says to that.
+async fn leave(stream: &mut UnixStream, context: &Context) -> io::Result<()> {
+    // The daemon ends only after its words have been passed on.
+    let _under_way = context.under_way.token();
+    let (asker, mut words) = mpsc::channel(2);
+    if context.wishes.send(Wish::MakeWay(asker)).await.is_err() {
+        return write_word(stream, Word::Refused(ended_meanwhile())).await;
+    }
+    let mut ignored = [0; 64];
+    loop {
+        tokio::select! {
+            biased;
+            word = words.recv() => match word {
+                Some(word) => write_word(stream, word).await?,
+                None => return Ok(()),
+            },
+            // The words have no reader any more, which tells the daemon that nobody starts the next one.
+            read = stream.read(&mut ignored) => if matches!(read, Ok(0) | Err(_)) { return Ok(()) },
+        }
+    }
+}
+
+async fn write_word(stream: &mut UnixStream, word: Word) -> io::Result<()> {
+    match word {
+        Word::Leaving => json_text::write(stream, &Leaving { leaving: true }).await,
+        Word::Refused(error) => json_text::write(stream, &ErrorText { error }).await,
+    }
+}
+
+fn is_leaving() -> Failure {
+    Failure::new(ErrorCode::ShuttingDown, "the daemon is leaving already").hint("ask again in a moment")
+}
+
+/// That the daemon stops everything instead of making way.
+pub(crate) fn ended_meanwhile() -> Failure {
+    Failure::new(ErrorCode::ShuttingDown, "the daemon was ended meanwhile, and every agent with it")
 }
 
 async fn offer(ask: &Ask, process: Process, context: &Context) -> Result<Offer, Failure> {
