@@ -18,6 +18,7 @@ mod demo;
 mod problem;
 mod render;
 mod screen;
+mod shims;
 mod talk;
 #[cfg(test)]
 mod testing;

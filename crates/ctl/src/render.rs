@@ -86,7 +86,9 @@ pub(crate) fn how_it_ended(exit: &LastExit) -> String {
         let why = exit.message.as_ref().map(|message| format!(": {message}"));
         return format!("could not be started{}", why.unwrap_or_default());
     }
-    let forced = exit.forced && exit.signal.as_deref() == Some("SIGKILL");
+    // One that ended by itself had no grace period: what was forced is what it had left behind.
+    let asked = exit.reason != ExitReason::Exited;
+    let forced = asked && exit.forced && exit.signal.as_deref() == Some("SIGKILL");
     let how = match (exit.code, &exit.signal) {
         (Some(code), _) => format!("exited with {code}"),
         (None, Some(_)) if forced => "killed by SIGKILL after its grace period".to_owned(),
@@ -95,7 +97,7 @@ pub(crate) fn how_it_ended(exit: &LastExit) -> String {
     };
     let more = if forced { "more " } else { "" };
     let leftovers = match exit.leftovers {
-        0 if exit.forced && !forced => "; SIGKILL was needed".to_owned(),
+        0 if asked && exit.forced && !forced => "; SIGKILL was needed".to_owned(),
         0 => String::new(),
         1 => format!("; 1 {more}process of its tree killed"),
         many => format!("; {many} {more}processes of its tree killed"),
@@ -181,6 +183,7 @@ mod tests {
                     signal: Some("SIGKILL".into()),
                     forced: true,
                     leftovers: 1,
+                    reason: ExitReason::Stop,
                     ..exit.clone()
                 }),
                 ..view("stubborn", AgentState::Stopped, 2)
@@ -218,6 +221,17 @@ mod tests {
         let exited = |exit| AgentView { last_exit: Some(exit), ..view("x", AgentState::Exited, 1) };
         assert_eq!(state_style(&exited(exit.clone())), Style::Plain);
         assert_eq!(state_style(&exited(LastExit { code: Some(1), ..exit })), Style::Red);
+    }
+
+    #[test]
+    fn a_kill_from_outside_is_not_told_as_ours() {
+        let killed = |reason| {
+            let exit = LastExit::unseen(NOW, reason);
+            how_it_ended(&LastExit { signal: Some("SIGKILL".into()), forced: true, leftovers: 3, ..exit })
+        };
+        assert_eq!(killed(ExitReason::Exited), "ended by SIGKILL; 3 processes of its tree killed");
+        let ours = "killed by SIGKILL after its grace period; 3 more processes of its tree killed";
+        assert_eq!(killed(ExitReason::Stop), ours);
     }
 
     #[test]

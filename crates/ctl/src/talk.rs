@@ -2,6 +2,7 @@
 
 use crate::context::{Found, Place};
 use crate::problem::{Exit, Problem};
+use crate::shims;
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::agent::AgentView;
@@ -382,8 +383,14 @@ pub(crate) fn problem(error: &ClientError, place: &Place) -> Problem {
 fn not_running(place: &Place) -> Problem {
     match &place.found {
         Found::By(program) => {
-            Problem::new(Exit::NotRunning, format!("no daemon runs in {}", place.state_dir.display()))
-                .hint(format!("start it: {program} up"))
+            let living = shims::living(&place.state_dir);
+            let nobody = format!("no daemon runs in {}", place.state_dir.display());
+            if living.is_empty() {
+                return Problem::new(Exit::NotRunning, nobody).hint(format!("start it: {program} up"));
+            }
+            let message = format!("{nobody}, but agents do: {}", shims::listed(&living));
+            Problem::new(Exit::NotRunning, message)
+                .hint(format!("start one, which takes them on as they are: {program} up"))
         }
         Found::BySocket => Problem::new(
             Exit::NotRunning,

@@ -4,14 +4,12 @@ use crate::context::{Context, Place, no_config_file};
 use crate::daemon_process::{self, Outcome, Owner};
 use crate::problem::{Exit, Problem};
 use crate::render::{how_it_ended, span};
+use crate::shims;
 use crate::talk::{self, Summary};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::client::ClientError;
 use serde_json::{Value, json};
-use std::fs;
-use std::os::unix::net::UnixStream as BlockingStream;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -96,16 +94,23 @@ pub(crate) async fn down(context: &Context) -> Result<(), Problem> {
     context.outside_agents_only("mcp-restartctl down")?;
     let place = context.place()?;
     let begun = Instant::now();
-    let Some(pid) = end_daemon(context, &place).await? else {
+    let ended = end_daemon(context, &place).await?;
+    let left = shims::living(&place.state_dir);
+    let Some(pid) = ended else {
+        if !left.is_empty() {
+            let (folder, program) = (place.state_dir.display(), place.program());
+            let message = format!("no daemon runs in {folder}, but agents do: {}", shims::listed(&left));
+            return Err(Problem::new(Exit::Failed, message)
+                .hint(format!("only a daemon can stop them: {program} up && {program} down")));
+        }
         if context.screen.json {
             return context.screen.value(&json!({ "stopped": false }));
         }
         return context.screen.done(format_args!("no daemon runs in {}", place.state_dir.display()));
     };
-    let left = still_held(&place.state_dir);
     if !left.is_empty() {
         let message =
-            format!("the daemon (pid {pid}) is gone, but not all of {} could be ended", left.join(", "));
+            format!("the daemon (pid {pid}) is gone, but not all of {} could be ended", shims::listed(&left));
         return Err(Problem::new(Exit::Failed, message)
             .hint("what is left stays with its shim, which the next daemon takes on; its log says why"));
     }
@@ -114,18 +119,6 @@ pub(crate) async fn down(context: &Context) -> Result<(), Problem> {
     }
     let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     context.screen.done(format_args!("the daemon (pid {pid}) and its agents are gone, after {}", span(took)))
-}
-
-/// The agents whose shims still listen after their daemon has ended.
-fn still_held(state_dir: &Path) -> Vec<String> {
-    let files = fs::read_dir(state_dir.join("run")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let facts = files.filter(|file| file.extension().is_some_and(|extension| extension == "json"));
-    let held = facts.filter(|file| BlockingStream::connect(file.with_extension("sock")).is_ok());
-    let name = |file: PathBuf| {
-        let facts: Value = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-        facts.get("name")?.as_str().map(str::to_owned)
-    };
-    held.map(|file| name(file.clone()).unwrap_or_else(|| file.display().to_string())).collect()
 }
 
 async fn end_daemon(context: &Context, place: &Place) -> Result<Option<u32>, Problem> {
@@ -185,24 +178,5 @@ async fn gone(context: &Context, mut connection: UnixStream) -> Result<(), Probl
                 context.screen.progress(format_args!("stopping every agent … {} s", begun.elapsed().as_secs()));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn a_shim_that_still_listens_is_named_and_what_a_dead_one_left_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let run = dir.path().join("run");
-        assert_eq!(still_held(dir.path()), [""; 0]);
-        fs::create_dir(&run).unwrap();
-        fs::write(run.join("00000001.json"), r#"{"name":"living"}"#).unwrap();
-        fs::write(run.join("00000002.json"), r#"{"name":"dead"}"#).unwrap();
-        let _listener = UnixListener::bind(run.join("00000001.sock")).unwrap();
-        drop(UnixListener::bind(run.join("00000002.sock")).unwrap());
-        assert_eq!(still_held(dir.path()), ["living"]);
     }
 }

@@ -341,7 +341,7 @@ impl Verb {
     /// only what was accepted.
     fn describe(&self, answer: &Answer, done: bool) -> Result<(String, Exit), Problem> {
         match (self, answer) {
-            (Self::Restart(_), Answer::Restarted(answer)) => Ok(describe_restart(answer)),
+            (Self::Restart(_), Answer::Restarted(answer)) => Ok(describe_restart(answer, done)),
             (Self::Start, Answer::Agent(answer)) => Ok((describe_start(&answer.agent, done), Exit::Done)),
             (Self::Stop, Answer::Agent(answer)) => Ok((describe_stop(&answer.agent, done), Exit::Done)),
             _ => Err(talk::unexpected(answer)),
@@ -375,11 +375,12 @@ fn describe_state(agent: &AgentView) -> String {
     }
 }
 
-fn describe_restart(answer: &RestartAnswer) -> (String, Exit) {
+fn describe_restart(answer: &RestartAnswer, done: bool) -> (String, Exit) {
     let happened = match (&answer.previous, answer.agent.pid) {
         _ if answer.agent.generation < answer.generation => {
             format!("will restart: generation {} is coming", answer.generation)
         }
+        (_, None) if !done => format!("will be started as generation {}", answer.generation),
         (Some(previous), Some(pid)) => {
             format!("restarted: pid {} → {pid}, generation {}", previous.pid, answer.generation)
         }
@@ -462,14 +463,20 @@ mod tests {
             delivery: None,
         };
         let text = "restarted: pid 7 → 4242, generation 3; changed: args";
-        assert_eq!(describe_restart(&answer), (text.into(), Exit::Done));
+        assert_eq!(describe_restart(&answer, true), (text.into(), Exit::Done));
         let accepted = RestartAnswer {
             agent: view("claude", AgentState::Running, 2),
             config_diff: vec![],
             ..answer.clone()
         };
-        assert_eq!(describe_restart(&accepted).0, "will restart: generation 3 is coming");
+        assert_eq!(describe_restart(&accepted, false).0, "will restart: generation 3 is coming");
+        let of_a_stopped_one = RestartAnswer {
+            agent: AgentView { pid: None, ..view("claude", AgentState::Stopped, 3) },
+            previous: None,
+            ..accepted
+        };
+        assert_eq!(describe_restart(&of_a_stopped_one, false).0, "will be started as generation 3");
         let rolled_back = RestartAnswer { rolled_back: true, ..answer };
-        assert_eq!(describe_restart(&rolled_back).1, Exit::Failed);
+        assert_eq!(describe_restart(&rolled_back, true).1, Exit::Failed);
     }
 }

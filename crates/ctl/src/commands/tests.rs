@@ -95,6 +95,23 @@ fn down_without_a_daemon_is_done_already() {
 }
 
 #[test]
+fn agents_that_run_on_without_a_daemon_are_told_whatever_is_asked() {
+    let (world, _) = world();
+    let state_dir = mcp_restart_config::lookup::state_dir(None, None, &world.environment).unwrap();
+    let run = state_dir.join("run");
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(run.join("1.json"), r#"{"name":"q","agent":{"pid":7}}"#).unwrap();
+    let _shim = std::os::unix::net::UnixListener::bind(run.join("1.sock")).unwrap();
+    let asked =
+        [(&["down"][..], Exit::Failed), (&["status"], Exit::NotRunning), (&["stop", "q"], Exit::NotRunning)];
+    for (command, expected) in asked {
+        let (exit, output, errors) = world.run(command);
+        assert_eq!((exit, output.as_str()), (expected, ""), "{command:?}");
+        assert!(errors.contains("but agents do: q (pid 7)\nhint: "), "{command:?}: {errors}");
+    }
+}
+
+#[test]
 fn a_daemon_of_another_config_is_left_alone_and_both_configs_are_named() {
     let (world, config) = world();
     let other = status(&PathBuf::from("/other.json"), vec![]);

@@ -1,0 +1,72 @@
+//! The agents that live under their shims while no daemon runs.
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// How many are named before the rest is only counted.
+const NAMED_MAX: usize = 5;
+
+/// The agents of a state dir whose shims listen and that have not ended: `name (pid N)` each. What cannot be
+/// read is named by its file.
+pub(crate) fn living(state_dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(state_dir.join("run")).into_iter().flatten().flatten();
+    let mut facts: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|file| file.extension().is_some_and(|extension| extension == "json"))
+        .collect();
+    facts.sort();
+    let held = facts.iter().filter(|file| UnixStream::connect(file.with_extension("sock")).is_ok());
+    held.filter_map(|file| described(file)).collect()
+}
+
+/// Some of them by name, and how many more there are.
+pub(crate) fn listed(living: &[String]) -> String {
+    match living.split_at_checked(NAMED_MAX) {
+        Some((named, rest)) if !rest.is_empty() => format!("{} and {} more", named.join(", "), rest.len()),
+        _ => living.join(", "),
+    }
+}
+
+/// None for one that has ended, whose shim only keeps the word of it.
+fn described(file: &Path) -> Option<String> {
+    let facts = fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let Some(facts) = facts else { return Some(file.display().to_string()) };
+    if facts.get("exit").is_some_and(|exit| !exit.is_null()) {
+        return None;
+    }
+    let name = facts.get("name").and_then(Value::as_str)?;
+    Some(match facts.pointer("/agent/pid").and_then(Value::as_u64) {
+        Some(pid) => format!("{name} (pid {pid})"),
+        None => name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn only_an_agent_that_lives_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        assert_eq!(living(dir.path()), [""; 0]);
+        fs::create_dir(&run).unwrap();
+        fs::write(run.join("1.json"), r#"{"name":"living","agent":{"pid":7},"exit":null}"#).unwrap();
+        fs::write(run.join("2.json"), r#"{"name":"dead","agent":{"pid":8}}"#).unwrap();
+        fs::write(run.join("3.json"), r#"{"name":"ended","agent":{"pid":9},"exit":{}}"#).unwrap();
+        let _living = UnixListener::bind(run.join("1.sock")).unwrap();
+        drop(UnixListener::bind(run.join("2.sock")).unwrap());
+        let _ended = UnixListener::bind(run.join("3.sock")).unwrap();
+        assert_eq!(living(dir.path()), ["living (pid 7)"]);
+    }
+
+    #[test]
+    fn a_few_are_named_and_the_rest_is_counted() {
+        let names: Vec<String> = (0..7).map(|number| format!("a{number}")).collect();
+        assert_eq!(listed(&names[..2]), "a0, a1");
+        assert_eq!(listed(&names), "a0, a1, a2, a3, a4 and 2 more");
+    }
+}
