@@ -134,9 +134,15 @@ fn a_home_folder_that_is_none_is_named() {
     for (program, command) in
         [(env!("CARGO_BIN_EXE_mcp-restartd"), None), (env!("CARGO_BIN_EXE_mcp-restartctl"), Some("up"))]
     {
-        let mut homeless = bare_command(program);
-        homeless.env("HOME", "/dev/null").arg("--config").arg(stack.config()).args(command);
-        refused(homeless, "cannot create /dev/null/.local/state/mcp-restart");
+        for (home, message) in [
+            ("/dev/null", "cannot create /dev/null/.local/state/mcp-restart"),
+            // It would mean another folder wherever somebody stands.
+            ("relative", "there is no home folder"),
+        ] {
+            let mut homeless = bare_command(program);
+            homeless.env("HOME", home).arg("--config").arg(stack.config()).args(command);
+            refused(homeless, message);
+        }
     }
 }
 

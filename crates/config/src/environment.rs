@@ -10,7 +10,7 @@ pub const AGENT_TOKEN_PREFIX: &str = "mra_";
 /// What lookups and loading need of the environment, so that they can be asked about any other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// The user's home folder.
+    /// The user's home folder. A relative one would mean another folder for each program.
     pub home: Option<PathBuf>,
     /// The working directory: relative paths on the command line start here.
     pub cwd: PathBuf,
@@ -36,7 +36,9 @@ impl Environment {
     /// specification demands.
     pub fn from_process() -> Self {
         Self {
-            home: directories::BaseDirs::new().map(|folders| folders.home_dir().to_owned()),
+            home: directories::BaseDirs::new()
+                .map(|folders| folders.home_dir().to_owned())
+                .filter(|home| home.is_absolute()),
             cwd: env::current_dir().unwrap_or_default(),
             config: path("MCP_RESTART_CONFIG"),
             state_dir: path("MCP_RESTART_STATE_DIR"),

@@ -130,17 +130,23 @@ impl Daemon<'_> {
         );
         let managed = context.manager.is_some();
         let path = until_ended(&fleet, &mut inbox, &mut signals, managed).await;
-        // Whoever wishes something from now on is told that the daemon is ending.
-        inbox.close();
-        while let Ok(wish) = inbox.try_recv() {
-            refuse(wish, if path.is_some() { ended_meanwhile() } else { another_upgrade() });
-        }
         let end = if let Some(path) = path {
             tracing::info!(%path, "ending: every agent is stopped");
+            // Whoever else wishes the end waits for it too.
+            tokio::spawn(async move {
+                while let Some(wish) = inbox.recv().await {
+                    refuse(wish, ended_meanwhile());
+                }
+            });
             stop_all(&fleet, path, &mut signals).await;
             End::Stopped
         } else {
             tracing::info!(path = %RestartPath::CtlUpgrade, "making way: every agent runs on");
+            // From now on whoever wishes something is told that the daemon is leaving.
+            inbox.close();
+            while let Ok(wish) = inbox.try_recv() {
+                refuse(wish, another_upgrade());
+            }
             End::MadeWay
         };
         context.under_way.close();

@@ -136,7 +136,7 @@ impl FleetTask {
             handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, unsettled);
         let launch = self.prepare_restart(&entry, path, &handoff, caller)?;
         handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
-            Failure::new(ErrorCode::Internal, format!("the note for {name} could not be stored: {error}"))
+            Failure::new(ErrorCode::Internal, format!("the hand-off for {name} could not be stored: {error}"))
         })?;
         if own {
             self.store.agent_mut(&name).self_restarts.push_back(now);
