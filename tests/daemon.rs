@@ -266,8 +266,8 @@ fn what_others_may_write_is_refused() {
     allow(stack.config(), 0o644);
     fs::create_dir(stack.state_dir()).unwrap();
     allow(stack.state_dir(), 0o770);
-    daemon(&stack).failed(1, "others can write to the state dir");
-    stack.ctl(&["up"]).failed(1, "others can write to the state dir");
+    daemon(&stack).failed(1, "others can write to the folder");
+    stack.ctl(&["up"]).failed(1, "others can write to the folder");
     allow(stack.state_dir(), 0o755);
     stack.ctl(&["up"]).ok();
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;

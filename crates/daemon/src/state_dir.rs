@@ -67,6 +67,8 @@ pub(crate) enum StateDirError {
     },
     /// What has the socket's name is no socket.
     InTheWay(PathBuf),
+    /// What has the lock's name is no regular file.
+    NotALock(PathBuf),
 }
 
 /// What the other parts of the daemon and the shims write into.
@@ -76,24 +78,20 @@ impl StateDir {
     /// Creates the folder if need be, checks whose it is and takes its lock.
     pub(crate) fn open(path: &Path) -> Result<Self, StateDirError> {
         let failed = |tried| move |source| StateDirError::Io { tried, path: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| {
-            match fs::metadata(path) {
-                Ok(found) if !found.is_dir() => StateDirError::NotAFolder(path.to_owned()),
-                _ => failed("create")(error),
-            }
-        })?;
+        create(path)?;
         let mode = examine(path)?;
         if mode & 0o077 != 0 {
             fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed("close to others"))?;
         }
         let lock_file = path.join("mcp-restartd.lock");
+        examine_lock(&lock_file)?;
         let lock = LockFile::try_acquire(&lock_file).map_err(|error| match error {
             LockError::Held { holder } => StateDirError::Held { path: path.to_owned(), pid: holder },
             LockError::Io(source) => StateDirError::Io { tried: "lock", path: lock_file.clone(), source },
         })?;
         for folder in FOLDERS.map(|name| path.join(name)) {
-            let created = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-            created.map_err(|source| StateDirError::Io { tried: "create", path: folder, source })?;
+            create(&folder)?;
+            examine(&folder)?;
         }
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
@@ -104,6 +102,12 @@ impl StateDir {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => drop(examine(path)?),
+        }
+        examine_lock(&path.join("mcp-restartd.lock"))?;
+        for folder in FOLDERS.map(|name| path.join(name)) {
+            if fs::symlink_metadata(&folder).is_ok() {
+                examine(&folder)?;
+            }
         }
         let socket = socket_of(path)?;
         match fs::symlink_metadata(&socket) {
@@ -145,6 +149,15 @@ impl Drop for Socket {
     }
 }
 
+fn create(folder: &Path) -> Result<(), StateDirError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
+        match fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => StateDirError::NotAFolder(folder.to_owned()),
+            _ => StateDirError::Io { tried: "create", path: folder.to_owned(), source },
+        }
+    })
+}
+
 /// The permission bits of a folder that this user alone decides about.
 fn examine(path: &Path) -> Result<u32, StateDirError> {
     let failed = |source| StateDirError::Io { tried: "examine", path: path.to_owned(), source };
@@ -160,6 +173,14 @@ fn examine(path: &Path) -> Result<u32, StateDirError> {
         return Err(StateDirError::Writable { path: path.to_owned(), mode });
     }
     Ok(mode)
+}
+
+/// Opening a fifo would wait, and what a lock is written into must keep it.
+fn examine_lock(path: &Path) -> Result<(), StateDirError> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(StateDirError::NotALock(path.to_owned()));
+    }
+    Ok(())
 }
 
 fn socket_of(state_dir: &Path) -> Result<PathBuf, StateDirError> {
@@ -192,14 +213,15 @@ impl StateDirError {
                 format!("the state dir must be writable: {ELSEWHERE}")
             }
             Self::Io { .. } => format!("make it accessible, or {ELSEWHERE}"),
-            Self::NotAFolder(_) | Self::Foreign { .. } => ELSEWHERE.to_owned(),
+            Self::NotAFolder(_) => format!("move it away, or {ELSEWHERE}"),
+            Self::Foreign { .. } => ELSEWHERE.to_owned(),
             Self::Writable { path, .. } => format!("chmod go-w {}", path.display()),
             Self::Held { .. } => {
                 "one daemon serves a state dir: use it (mcp-restartctl status), or end it with mcp-restartctl down"
                     .to_owned()
             }
             Self::SocketPathTooLong { .. } => format!("use a shorter state dir: {ELSEWHERE}"),
-            Self::InTheWay(_) => "move it away".to_owned(),
+            Self::InTheWay(_) | Self::NotALock(_) => "move it away".to_owned(),
         }
     }
 }
@@ -208,12 +230,16 @@ impl fmt::Display for StateDirError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { tried, path, .. } => write!(f, "cannot {tried} {}", path.display()),
-            Self::NotAFolder(path) => write!(f, "the state dir {} is not a folder", path.display()),
+            Self::NotAFolder(path) => write!(
+                f,
+                "{} is not a folder, but has the name of the state dir or of a folder in it",
+                path.display()
+            ),
             Self::Foreign { path, uid } => {
-                write!(f, "the state dir {} belongs to another user (uid {uid})", path.display())
+                write!(f, "the folder {} belongs to another user (uid {uid})", path.display())
             }
             Self::Writable { path, mode } => {
-                write!(f, "others can write to the state dir {} (mode {mode:04o})", path.display())
+                write!(f, "others can write to the folder {} (mode {mode:04o})", path.display())
             }
             Self::Held { path, pid: Some(pid) } => {
                 write!(f, "another daemon (pid {pid}) serves the state dir {}", path.display())
@@ -227,6 +253,9 @@ impl fmt::Display for StateDirError {
                 path.display(),
                 path.as_os_str().len()
             ),
+            Self::NotALock(path) => {
+                write!(f, "{} is not a regular file, but has the name of the daemon's lock", path.display())
+            }
             Self::InTheWay(path) => {
                 write!(f, "{} is not a socket, but has the name of the daemon's", path.display())
             }
@@ -292,6 +321,33 @@ mod tests {
         let path = folder.path().join("state");
         fs::write(&path, "").unwrap();
         assert!(matches!(StateDir::open(&path), Err(StateDirError::NotAFolder(_))));
+    }
+
+    #[test]
+    fn what_is_not_what_its_name_says_is_named_and_left_as_it_is() {
+        for name in FOLDERS {
+            let state = TempDir::new().unwrap();
+            fs::write(state.path().join(name), "precious").unwrap();
+            StateDir::check(state.path()).unwrap_err();
+            let error = StateDir::open(state.path()).unwrap_err();
+            assert!(matches!(&error, StateDirError::NotAFolder(path) if path.ends_with(name)), "{error}");
+            assert_eq!(fs::read(state.path().join(name)).unwrap(), b"precious");
+        }
+        let state = TempDir::new().unwrap();
+        fs::create_dir(state.path().join("mcp-restartd.lock")).unwrap();
+        assert!(matches!(StateDir::open(state.path()), Err(StateDirError::NotALock(_))));
+    }
+
+    #[test]
+    fn a_link_into_a_folder_that_others_can_write_to_is_refused() {
+        let elsewhere = TempDir::new().unwrap();
+        fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o770)).unwrap();
+        for name in FOLDERS {
+            let state = TempDir::new().unwrap();
+            symlink(elsewhere.path(), state.path().join(name)).unwrap();
+            let error = StateDir::open(state.path()).unwrap_err();
+            assert!(matches!(error, StateDirError::Writable { mode: 0o770, .. }), "{error}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::{effective_uid, peer_of_socket};
 use mcp_restart_protocol::answer::Failure;
 use mcp_restart_protocol::paths::RestartPath;
-use room::{Admission, Guest};
+use room::{Admission, Guest, first_to_go};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,8 +43,12 @@ pub(crate) use identification::Identification;
 pub(crate) use room::Room;
 pub(crate) use verbs::ended_meanwhile;
 
-/// How long no connection is accepted after the system had no descriptor or memory for one.
+/// How long no connection is accepted after the system had no descriptor or memory for one, unless another
+/// connection gives way before.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Shortages that follow each other sooner than this are one, which is logged once.
+const EPISODE: Duration = Duration::from_secs(60);
 
 /// What every connection needs.
 #[derive(Debug)]
@@ -95,7 +99,7 @@ pub(crate) enum Word {
 /// Accepts connections for as long as it is polled, as many as there is room for.
 pub(crate) async fn serve(listener: UnixListener, room: Room, context: Arc<Context>) {
     let mut door = Door { room, context, served: JoinSet::new(), guests: Vec::new() };
-    let mut short_of_room = false;
+    let mut last_shortage: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -104,15 +108,15 @@ pub(crate) async fn serve(listener: UnixListener, room: Room, context: Arc<Conte
                 continue;
             }
         };
-        let was_short = std::mem::replace(&mut short_of_room, accepted.is_err());
         match accepted {
             Ok((stream, _)) => door.receive(stream),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
-                if !was_short {
+                let earlier = last_shortage.replace(Instant::now());
+                if earlier.is_none_or(|earlier| earlier.elapsed() > EPISODE) {
                     tracing::error!(%error, "connections wait to be accepted");
                 }
-                tokio::time::sleep(PATIENCE).await;
+                door.make_room().await;
             }
         }
     }
@@ -139,15 +143,9 @@ impl Door {
             tracing::warn!("closed a connection from another user");
             return;
         };
-        let guests =
-            self.guests.iter().map(|guest| Guest { pid: guest.pid, idle: guest.requests.is_empty() });
-        match self.room.admit(&guests.collect::<Vec<_>>(), peer.pid) {
+        match self.room.admit(&self.guests(), peer.pid) {
             Admission::Admitted => {}
-            Admission::InPlaceOf(index) => {
-                let goes = self.guests.remove(index);
-                tracing::debug!(pid = goes.pid, "closed an idle connection to make room");
-                goes.task.abort();
-            }
+            Admission::InPlaceOf(index) => self.close(index),
             Admission::Refused => {
                 tracing::warn!(pid = peer.pid, "refused a connection: there are too many");
                 return;
@@ -157,6 +155,33 @@ impl Door {
         let serve = connection::serve(stream, requests.clone(), Arc::clone(&self.context));
         let task = self.served.spawn(serve);
         self.guests.push(Served { pid: peer.pid, requests, task });
+    }
+
+    /// The system has no descriptor for a newcomer: an idle connection goes, or some other ends by itself.
+    async fn make_room(&mut self) {
+        if let Some(index) = first_to_go(&self.guests()) {
+            self.close(index);
+        }
+        let ended = async {
+            match self.served.join_next_with_id().await {
+                Some(ended) => ended.map_or_else(|error| error.id(), |(id, ())| id),
+                None => std::future::pending().await,
+            }
+        };
+        if let Ok(ended) = tokio::time::timeout(PATIENCE, ended).await {
+            self.forget(ended);
+        }
+    }
+
+    fn guests(&self) -> Vec<Guest> {
+        let guest = |served: &Served| Guest { pid: served.pid, idle: served.requests.is_empty() };
+        self.guests.iter().map(guest).collect()
+    }
+
+    fn close(&mut self, index: usize) {
+        let goes = self.guests.remove(index);
+        tracing::debug!(pid = goes.pid, "closed an idle connection to make room");
+        goes.task.abort();
     }
 
     fn forget(&mut self, ended: tokio::task::Id) {

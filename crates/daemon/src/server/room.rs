@@ -39,31 +39,37 @@ pub(super) enum Admission {
 }
 
 impl Room {
-    /// As much room as a daemon that may have so many descriptors can give: half of them are for its agents.
+    /// As much room as a daemon that may have so many descriptors can give: half of them are for its agents,
+    /// and a connection has two, one for each direction.
     pub(crate) fn within(descriptors: u64) -> Self {
         const TOTAL: usize = 1024;
-        let half = usize::try_from(descriptors / 2).unwrap_or(TOTAL);
-        let total = half.min(TOTAL);
+        let quarter = usize::try_from(descriptors / 4).unwrap_or(TOTAL);
+        let total = quarter.min(TOTAL);
         Self { total, per_process: (total / 8).max(1) }
     }
 
     /// Decides about a newcomer of the process `pid`; the guests are in the order in which they came.
     pub(super) fn admit(self, guests: &[Guest], pid: u32) -> Admission {
-        let mut counts = HashMap::new();
-        for guest in guests {
-            *counts.entry(guest.pid).or_insert(0_usize) += 1;
-        }
-        let idle = |(index, guest): (usize, &Guest)| guest.idle.then_some((index, guest.pid));
-        let goes = if counts.get(&pid).is_some_and(|count| *count >= self.per_process) {
-            guests.iter().enumerate().filter_map(idle).find(|(_, owner)| *owner == pid)
+        let goes = if guests.iter().filter(|guest| guest.pid == pid).count() >= self.per_process {
+            guests.iter().position(|guest| guest.idle && guest.pid == pid)
         } else if guests.len() >= self.total {
-            // The first of several that are equal: the oldest.
-            guests.iter().enumerate().filter_map(idle).rev().max_by_key(|(_, owner)| counts.get(owner))
+            first_to_go(guests)
         } else {
             return Admission::Admitted;
         };
-        goes.map_or(Admission::Refused, |(index, _)| Admission::InPlaceOf(index))
+        goes.map_or(Admission::Refused, Admission::InPlaceOf)
     }
+}
+
+/// The index of the oldest idle guest of the process that has the most, if any guest is idle.
+pub(super) fn first_to_go(guests: &[Guest]) -> Option<usize> {
+    let mut counts = HashMap::new();
+    for guest in guests {
+        *counts.entry(guest.pid).or_insert(0_usize) += 1;
+    }
+    let idle = guests.iter().enumerate().filter(|(_, guest)| guest.idle);
+    // The last of several that are equal is taken: backwards that is the oldest.
+    idle.rev().max_by_key(|(_, guest)| counts.get(&guest.pid)).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -96,6 +102,12 @@ mod tests {
     }
 
     #[test]
+    fn without_descriptors_only_an_idle_one_goes() {
+        assert_eq!(first_to_go(&guests(&[(1, true), (2, false), (2, true), (2, true)])), Some(2));
+        assert_eq!(first_to_go(&guests(&[(1, false), (2, false)])), None);
+    }
+
+    #[test]
     fn of_those_that_have_as_many_the_oldest_goes() {
         let full = guests(&[(1, false), (2, true), (3, true), (4, true), (5, true), (6, true)]);
         assert_eq!(ROOM.admit(&full, 7), Admission::InPlaceOf(1));
@@ -104,7 +116,7 @@ mod tests {
     #[test]
     fn a_daemon_with_few_descriptors_has_less_room() {
         assert_eq!(Room::within(1_048_576), Room { total: 1024, per_process: 128 });
-        assert_eq!(Room::within(256), Room { total: 128, per_process: 16 });
-        assert_eq!(Room::within(4), Room { total: 2, per_process: 1 });
+        assert_eq!(Room::within(1024), Room { total: 256, per_process: 32 });
+        assert_eq!(Room::within(4), Room { total: 1, per_process: 1 });
     }
 }
