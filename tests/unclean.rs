@@ -57,13 +57,17 @@ fn what_has_the_name_of_a_file_of_ours_is_named_and_left_alone() {
     fs::remove_file(&lock).unwrap();
     symlink(&elsewhere, &lock).unwrap();
     refused_for(&lock, "cannot lock");
-    fs::create_dir(&lock).unwrap();
-    refused_for(&lock, "cannot lock");
+    for make in [|path: &Path| fs::create_dir(path).unwrap(), |path: &Path| pipe(path)] {
+        make(&lock);
+        refused_for(&lock, "is not a regular file");
+    }
     fs::write(&socket, "precious").unwrap();
     refused_for(&socket, "is not a socket");
     fs::remove_dir(at("run")).unwrap();
     fs::write(at("run"), "").unwrap();
-    refused_for(&at("run"), "cannot create");
+    refused_for(&at("run"), "is not a folder");
+    pipe(&at("run"));
+    refused_for(&at("run"), "is not a folder");
     stack.ctl(&["up"]).ok();
 }
 
