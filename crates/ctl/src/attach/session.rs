@@ -8,10 +8,17 @@ use mcp_restart_protocol::codec::Frames;
 use mcp_restart_protocol::shim::{FromShim, SHIM_HELLO_LEN, SHIM_PROTOCOL, ShimHello, ToShim};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
+
+/// A shim that does not greet within this time does not answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Talk = Framed<UnixStream, Frames<FromShim, ToShim>>;
 
 /// The user at the terminal.
 pub(crate) struct User {
@@ -55,18 +62,12 @@ impl User {
 
     /// Connects to a shim and stays until the user leaves or the agent is gone.
     pub(crate) async fn session(&mut self, socket: &Path) -> Result<Ended, Problem> {
-        let frames = match greet(socket).await {
-            Ok(frames) => frames,
-            // An agent that just ended has taken its socket with it.
-            Err(error) if is_gone(&error) => return Ok(Ended::AgentGone),
-            Err(error) => {
-                return Err(Problem::caused(
-                    Exit::Failed,
-                    format!("cannot attach to {}", socket.display()),
-                    &error,
-                ));
-            }
+        let greeted = tokio::select! {
+            biased;
+            () = self.ends.any() => return Ok(Ended::BySignal),
+            greeted = greet_in_time(socket) => greeted?,
         };
+        let Some(frames) = greeted else { return Ok(Ended::AgentGone) };
         let (mut to, mut from) = frames.split();
         let Self { terminal, filter, resized, ends } = self;
         let Size { rows, columns } = terminal.size();
@@ -153,7 +154,23 @@ impl Ends {
     }
 }
 
-async fn greet(socket: &Path) -> io::Result<Framed<UnixStream, Frames<FromShim, ToShim>>> {
+/// `None`: an agent that just ended has taken its socket with it.
+async fn greet_in_time(socket: &Path) -> Result<Option<Talk>, Problem> {
+    match timeout(PATIENCE, greet(socket)).await {
+        Ok(Ok(frames)) => Ok(Some(frames)),
+        Ok(Err(error)) if is_gone(&error) => Ok(None),
+        Ok(Err(error)) => {
+            Err(Problem::caused(Exit::Failed, format!("cannot attach to {}", socket.display()), &error))
+        }
+        Err(_) => Err(Problem::new(
+            Exit::TimedOut,
+            format!("the agent's shim at {} does not answer", socket.display()),
+        )
+        .hint("perhaps it was stopped: ps -eo pid,stat,args | grep mcp-restart-shim")),
+    }
+}
+
+async fn greet(socket: &Path) -> io::Result<Talk> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(&ShimHello::OURS.to_bytes()).await?;
     let mut bytes = [0; SHIM_HELLO_LEN];
@@ -171,4 +188,19 @@ async fn greet(socket: &Path) -> io::Result<Framed<UnixStream, Frames<FromShim, 
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::UnixListener;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shim_that_does_not_answer_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("shim.sock");
+        assert!(greet_in_time(&socket).await.unwrap().is_none(), "one that is gone is another matter");
+        let _silent = UnixListener::bind(&socket).unwrap();
+        assert_eq!(greet_in_time(&socket).await.unwrap_err().exit(), Exit::TimedOut);
+    }
 }
