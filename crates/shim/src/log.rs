@@ -4,7 +4,7 @@ use mcp_restart_process::file::open_log;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,7 @@ impl Log {
     }
 
     fn append(&mut self, mut bytes: &[u8]) {
+        self.reopen_if_deleted();
         while !bytes.is_empty() {
             let Some(room) = self.room_for(bytes) else {
                 self.rotate();
@@ -123,6 +124,19 @@ impl Log {
                     return;
                 }
             }
+        }
+    }
+
+    /// What somebody deleted would take in the rest unseen.
+    fn reopen_if_deleted(&mut self) {
+        let Some(rotation) = &mut self.rotation else { return };
+        if self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+            && let Ok(file) = open_log(&self.path)
+        {
+            rotation.size = file.metadata().map_or(0, |metadata| metadata.len());
+            rotation.limit = rotation.max_bytes;
+            self.at_line_start = true;
+            self.file = file;
         }
     }
 
@@ -240,6 +254,17 @@ mod tests {
             let entry = entry.unwrap();
             assert!(entry.metadata().unwrap().len() <= 1000, "{entry:?}");
         }
+    }
+
+    #[test]
+    fn a_log_that_somebody_deleted_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.log");
+        let mut log = Log::open(&path, 1000, 2).unwrap();
+        log.write(b"one\n");
+        fs::remove_file(&path).unwrap();
+        log.write(b"two\n");
+        assert_eq!(read(&path), "two\n");
     }
 
     #[test]
