@@ -20,11 +20,13 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 const LINES_MAX: usize = 700;
 
-fn root() -> PathBuf {
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-fn sources() -> Vec<PathBuf> {
+/// Every file of Rust in it.
+pub(crate) fn sources() -> Vec<PathBuf> {
     let mut folders = vec![root().join("crates"), root().join("tests")];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {

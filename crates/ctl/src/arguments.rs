@@ -153,6 +153,12 @@ pub(crate) enum Command {
     /// Check or show the config file
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Show every way in which something may be started, restarted, stopped or killed, and what guards it
+    Paths {
+        /// As the table of docs/restart-paths.md
+        #[arg(long, conflicts_with = "json")]
+        markdown: bool,
+    },
     /// See an agent restart itself, in a temporary folder that is removed afterwards
     Demo,
     /// Show the note that the process before left for an agent

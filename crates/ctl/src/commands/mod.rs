@@ -6,6 +6,7 @@ mod edit;
 mod follow;
 mod lifecycle;
 mod logs;
+mod paths;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Remove { name } => edit::remove(context, &name).await?,
         Command::Set { name, fields } => edit::set(context, &name, &fields)?,
         Command::Config(command) => config::run(context, command)?,
+        Command::Paths { markdown } => paths::paths(context, markdown)?,
         Command::Demo => return demo::demo(context).await,
         Command::Handoff { name } => show::handoff(context, name).await?,
         Command::McpConfig { name } => show::mcp_config(context, name).await?,
