@@ -256,14 +256,16 @@ fn a_restart_that_cannot_be_finished_leaves_the_old_process_and_says_so() {
     stack.write_config(&json!([{ "name": "a", "command": "no-such-program" }]));
     stack.ctl(&["up"]).ok();
     let status = stack.json(&["status"]);
-    let told = status["recovered"][0].as_str().unwrap();
+    let told = status["recovered"][0]["text"].as_str().unwrap();
     assert!(told.starts_with("the restart of a, which the daemon before had begun, failed:"), "{status}");
     assert!(told.contains("no-such-program was not found"), "{status}");
+    assert!(stack.ctl(&["status"]).ok().stderr.contains("no-such-program was not found"));
     let view = stack.agent("a");
     assert_eq!((view.pid, view.generation, view.state), (before.pid, 1, AgentState::Running));
     stack.write_config(&json!([sleeper("a")]));
     stack.ctl(&["restart", "a"]).ok();
     assert_eq!(stack.json(&["handoff", "a"])["notes"].as_array().unwrap().len(), 1);
+    assert_eq!(stack.json(&["status"])["recovered"], json!([]), "what was told of is over");
 }
 
 #[test]
@@ -282,6 +284,36 @@ fn a_stop_is_finished_by_the_next_daemon_and_keeps_its_reason() {
     let view = stack.wait_for("a", |view| view.state == AgentState::Stopped);
     let exit = view.last_exit.unwrap();
     assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Stop));
+}
+
+#[test]
+fn a_restart_is_finished_by_the_next_daemon_keeps_its_reason_and_is_no_cause_for_alarm() {
+    let stack = Stack::up(&json!([patient("a"), sleeper("b")]));
+    let (ready, asked) = (stack.mailbox("ready"), stack.mailbox("asked"));
+    let mut go = stack.pipe("go");
+    stack.ctl(&["start", "--all"]).ok();
+    ready.next();
+    stack.ctl(&["restart", "a", "--no-wait"]).ok();
+    asked.next();
+    stack.kill_daemon();
+    stack.ctl(&["up"]).ok();
+    stack.wait_for("a", |view| view.state == AgentState::Stopping);
+    writeln!(go).unwrap();
+    ready.next();
+    let view = stack.wait_for("a", |view| view.state == AgentState::Running);
+    let exit = view.last_exit.unwrap();
+    assert_eq!((exit.code, exit.reason), (Some(0), ExitReason::Restart));
+    let status = stack.ctl(&["status"]).ok();
+    assert_eq!(status.stderr, "", "nothing needs attention");
+    let row = |name: &str| status.stdout.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+    assert!(row("adopted").unwrap().ends_with(" b"), "{status:?}");
+    let told = "the restart of a, which the daemon before had begun, is done";
+    assert!(row("recovered").unwrap().ends_with(told), "{status:?}");
+    stack.ctl(&["restart", "b"]).ok();
+    signal(view.pid.unwrap(), rustix::process::Signal::KILL);
+    stack.wait_for("a", |view| view.state == AgentState::Exited);
+    let status = stack.json(&["status"]);
+    assert_eq!((&status["adopted"], &status["recovered"]), (&json!([]), &json!([])), "all of it is over");
 }
 
 #[test]

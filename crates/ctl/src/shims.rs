@@ -22,10 +22,10 @@ pub(crate) fn living(state_dir: &Path) -> Vec<String> {
 }
 
 /// Some of them by name, and how many more there are.
-pub(crate) fn listed(living: &[String]) -> String {
-    match living.split_at_checked(NAMED_MAX) {
+pub(crate) fn listed(all: &[String]) -> String {
+    match all.split_at_checked(NAMED_MAX) {
         Some((named, rest)) if !rest.is_empty() => format!("{} and {} more", named.join(", "), rest.len()),
-        _ => living.join(", "),
+        _ => all.join(", "),
     }
 }
 

@@ -54,6 +54,7 @@ pub(crate) fn status(config_file: &Path, agents: Vec<AgentView>) -> ServerStatus
         state_dir: "/state".into(),
         stale: None,
         pending_config: Vec::new(),
+        adopted: Vec::new(),
         recovered: Vec::new(),
         need_restart: Vec::new(),
         agents,

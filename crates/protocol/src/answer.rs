@@ -121,8 +121,11 @@ pub struct ServerStatus {
     pub stale: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
-    /// What this daemon found of the one before it and made good, or could not: a sentence each.
-    pub recovered: Vec<String>,
+    /// Agents whose present process an earlier daemon started.
+    pub adopted: Vec<String>,
+    /// What became of what the daemon before had left. What is about an agent is told until that agent goes
+    /// on to another process, or to none.
+    pub recovered: Vec<Recovered>,
     /// Running agents that this daemon can show and stop, but not more, until they are restarted.
     pub need_restart: Vec<NeedRestart>,
     /// The agents of the config.
@@ -131,6 +134,19 @@ pub struct ServerStatus {
     pub unlisted: Vec<AgentView>,
     /// Who the daemon takes the caller for.
     pub caller: Caller,
+}
+
+/// What became of something that the daemon before had left.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Recovered {
+    /// The agent that it is about; none if it is about more than one.
+    pub agent: Option<String>,
+    /// What happened, for a person.
+    pub text: String,
+    /// Whether it came to less than what was wanted, so that somebody had better look.
+    pub attention: bool,
 }
 
 /// An agent whose shim is of a version that the daemon does not understand.

@@ -4,7 +4,7 @@
 use crate::agent::{AgentState, AgentView, ExitReason, LastExit, Resume};
 use crate::answer::{
     AgentAnswer, Answer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, Note,
-    Previous, RestartAnswer, ServerBody, ServerFrame, ServerStatus, Terminal,
+    Previous, Recovered, RestartAnswer, ServerBody, ServerFrame, ServerStatus, Terminal,
 };
 use crate::codec::{Decode, Encode, from_bytes, to_bytes};
 use crate::request::{ClientFrame, Credential, Request, RestartRequest};
@@ -114,7 +114,8 @@ fn the_bytes_of_every_answer_are_pinned() {
         state_dir: "d".into(),
         stale: Some("s".into()),
         pending_config: vec!["port".into()],
-        recovered: vec!["done".into()],
+        adopted: vec!["a".into()],
+        recovered: vec![Recovered { agent: Some("a".into()), text: "done".into(), attention: true }],
         need_restart: vec![NeedRestart { name: "a".into(), reason: "r".into() }],
         agents: vec![view()],
         unlisted: vec![],

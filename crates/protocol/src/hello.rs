@@ -12,7 +12,7 @@
 use std::fmt;
 
 /// The number of the protocol that `talk` speaks; bumped by every change of a wire type.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// How many bytes a hello has.
 pub const HELLO_LEN: usize = 64;
 

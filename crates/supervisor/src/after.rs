@@ -17,7 +17,12 @@ pub(crate) enum AfterStart<L> {
 #[derive(Debug)]
 pub(crate) enum AfterStop<L> {
     Stay,
-    Start { plan: Plan<L>, waiters: Vec<Waiter> },
+    /// A launch, which is not known yet.
+    Later,
+    Start {
+        plan: Plan<L>,
+        waiters: Vec<Waiter>,
+    },
 }
 
 /// Somebody who waits until a new process lives.
@@ -45,7 +50,7 @@ impl<L> AfterStop<L> {
     /// The newest launch is used, and everybody who waited still does.
     pub(crate) fn join(&mut self, newest: Plan<L>, mut more: Vec<Waiter>) {
         match self {
-            Self::Stay => *self = Self::Start { plan: newest, waiters: more },
+            Self::Stay | Self::Later => *self = Self::Start { plan: newest, waiters: more },
             Self::Start { plan, waiters } => {
                 *plan = newest;
                 waiters.append(&mut more);
@@ -57,7 +62,7 @@ impl<L> AfterStop<L> {
     pub(crate) fn leads_to(&self, generation: u64) -> UnderWay {
         match self {
             Self::Stay => UnderWay::Stop { generation },
-            Self::Start { .. } => UnderWay::Launch { generation: generation.saturating_add(1) },
+            Self::Later | Self::Start { .. } => UnderWay::Launch { generation: generation.saturating_add(1) },
         }
     }
 

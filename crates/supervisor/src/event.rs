@@ -93,6 +93,8 @@ pub enum Event<L> {
     Restart(Ask<L>),
     /// Stop it.
     Stop(StopAsk),
+    /// Stop it, if it runs, as the first half of a restart whose launch comes later.
+    StopFirst(StopPlan),
     /// Stop it and refuse everything from now on.
     Shutdown(StopPlan),
     /// Skip the grace period of a stop under way.

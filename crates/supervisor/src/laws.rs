@@ -22,6 +22,7 @@ enum Move {
     Start(Mode),
     Restart(Mode),
     Stop(Mode),
+    StopFirst,
     Shutdown,
     Hurry,
     Deliver,
@@ -151,6 +152,7 @@ impl World {
                 let ask = self.ask(*mode);
                 self.feed(Event::Stop(StopAsk { ticket: ask.ticket, stop: STOP, mode: *mode }));
             }
+            (Move::StopFirst, _) => self.feed(Event::StopFirst(STOP)),
             (Move::Shutdown, _) => {
                 self.closing = true;
                 self.feed(Event::Shutdown(STOP));
@@ -214,6 +216,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         2 => mode.clone().prop_map(Move::Start),
         4 => mode.clone().prop_map(Move::Restart),
         3 => mode.prop_map(Move::Stop),
+        1 => Just(Move::StopFirst),
         1 => Just(Move::Hurry),
         2 => Just(Move::Deliver),
         6 => Just(Move::ShimStarts),
@@ -283,6 +286,24 @@ fn a_stop_during_a_restart_wins() {
     assert_eq!(world.answers[&Ticket(3)], Some(Outcome::Stopped));
     assert_eq!(world.machine.state(), AgentState::Stopped);
     assert_eq!(world.launched, [1]);
+}
+
+#[test]
+fn a_stop_that_is_the_first_half_of_a_restart_is_told_as_one_whenever_the_launch_comes() {
+    let reason = |world: &World| world.machine.last_exit().map(|exit| exit.reason);
+    let mut world = running();
+    world.step(&Move::StopFirst);
+    assert_eq!(world.machine.under_way(), Some(UnderWay::Launch { generation: 2 }));
+    world.step(&Move::TreeEnds);
+    assert_eq!(reason(&world), Some(ExitReason::Restart));
+    world.step(&Move::Restart(Mode::Wait));
+    assert_eq!(world.launched, [1, 2]);
+
+    let mut world = running();
+    world.step(&Move::StopFirst);
+    world.step(&Move::Stop(Mode::Wait));
+    world.step(&Move::TreeEnds);
+    assert_eq!(reason(&world), Some(ExitReason::Stop), "a stop wins");
 }
 
 #[test]

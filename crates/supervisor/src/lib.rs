@@ -8,12 +8,13 @@
 //!     ▲                         ▼                     ▼
 //!     │                       Failed               Stopping { then }
 //!     │                                               │ Exited
-//!     └───────── then: Stay ──────────────────────────┤
+//!     └───────── then: Stay, Later ───────────────────┤
 //!                            Starting ◄── then: Start ┘
 //! ```
 //!
 //! [`Machine::handle`] takes an event and gives the effects to carry out, in their order. What happens after a stop is
-//! data in the stopping state: a restart that comes during a stop only edits it. Each request has a
+//! data in the stopping state: a restart that comes during a stop only edits it, and one of which an earlier daemon
+//! had carried out the first half gets its launch later. Each request has a
 //! [`Ticket`] and gets exactly one [`Outcome`].
 
 mod after;

@@ -199,6 +199,9 @@ impl<L> Machine<L> {
             Event::Start(ask) => self.start(ask, now, &mut effects),
             Event::Restart(ask) => self.restart(ask, now, &mut effects),
             Event::Stop(ask) => self.stop(ask, now, &mut effects),
+            Event::StopFirst(stop) if !self.closing => {
+                self.begin_stop(stop, Vec::new(), AfterStop::Later, now, &mut effects);
+            }
             Event::Shutdown(stop) => self.shut_down(stop, now, &mut effects),
             Event::Hurry => self.hurry(now, &mut effects),
             Event::Delivered(ticket) => self.delivered(ticket, now),
@@ -220,7 +223,8 @@ impl<L> Machine<L> {
             }
             Event::Tick => self.tick(now, &mut effects),
             // News of an earlier generation changes nothing.
-            Event::Started { .. }
+            Event::StopFirst(_)
+            | Event::Started { .. }
             | Event::SpawnFailed { .. }
             | Event::Exited { .. }
             | Event::Lost { .. }
@@ -442,7 +446,7 @@ impl<L> Machine<L> {
                 let reason = match then {
                     AfterStop::Stay if self.closing => ExitReason::Shutdown,
                     AfterStop::Stay => ExitReason::Stop,
-                    AfterStop::Start { .. } => ExitReason::Restart,
+                    AfterStop::Later | AfterStop::Start { .. } => ExitReason::Restart,
                 };
                 let exit = self.note_exit(ending, reason);
                 effects.extend(tickets.into_iter().map(|ticket| Effect::Answer(ticket, Outcome::Stopped)));
@@ -524,7 +528,7 @@ impl<L> Machine<L> {
         match &mut then {
             // Whoever still waits for the process that is replaced wants one that lives.
             AfterStop::Start { waiters, .. } => waiters.extend(settling),
-            AfterStop::Stay => {
+            AfterStop::Stay | AfterStop::Later => {
                 effects.extend(settling.map(|waiter| Effect::Answer(waiter.ticket, outcome.clone())));
             }
         }

@@ -190,6 +190,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             state_dir: "/s".to_owned(),
             stale: None,
             pending_config: vec![],
+            adopted: vec![],
             recovered: vec![],
             need_restart: vec![],
             agents: vec![agent("claude")],

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::problem::Problem;
 use crate::render::{self, Cell, table};
 use crate::screen::{Screen, Style};
+use crate::shims::listed;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{Caller, Handoff, NeedRestart, ServerStatus};
 use mcp_restart_protocol::plain;
@@ -41,8 +42,8 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     if let Some(stale) = &status.stale {
         screen.warning(stale);
     }
-    for recovered in &status.recovered {
-        screen.warning(recovered);
+    for recovered in status.recovered.iter().filter(|recovered| recovered.attention) {
+        screen.warning(&recovered.text);
     }
     warn_of_needs(screen, &status.need_restart);
     Ok(())
@@ -124,6 +125,14 @@ fn describe(colour: bool, status: &ServerStatus, now: Timestamp) -> String {
     if let Caller::Agent { name } = &status.caller {
         facts.push(fact("caller", format!("agent {name}")));
     }
+    if !status.adopted.is_empty() {
+        facts.push(fact("adopted", listed(&status.adopted)));
+    }
+    let well = status.recovered.iter().filter(|recovered| !recovered.attention);
+    let well: Vec<_> = well.map(|recovered| recovered.text.clone()).collect();
+    if !well.is_empty() {
+        facts.push(fact("recovered", listed(&well)));
+    }
     let agents: Vec<_> = status.agents.iter().chain(&status.unlisted).cloned().collect();
     let mut text = table(colour, &facts);
     if agents.is_empty() {
@@ -157,7 +166,11 @@ mod tests {
     use super::*;
     use crate::testing::view;
     use mcp_restart_protocol::agent::AgentState;
-    use mcp_restart_protocol::answer::Note;
+    use mcp_restart_protocol::answer::{Note, Recovered};
+
+    fn recovered(text: &str, attention: bool) -> Recovered {
+        Recovered { agent: Some("claude".into()), text: text.into(), attention }
+    }
 
     const NOW: Timestamp = Timestamp(1_796_040_000_000);
 
@@ -173,7 +186,11 @@ mod tests {
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
             stale: None,
             pending_config: Vec::new(),
-            recovered: Vec::new(),
+            adopted: vec!["claude".into()],
+            recovered: vec![
+                recovered("the restart of claude, which the daemon before had begun, is done", false),
+                recovered("the shim of claude (process 7) does not answer", true),
+            ],
             need_restart: Vec::new(),
             agents: vec![view("claude", AgentState::Running, 3)],
             unlisted: Vec::new(),

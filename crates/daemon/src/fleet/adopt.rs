@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use mcp_restart_config::lookup;
 use mcp_restart_process::{Lost, boot_id};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
+use mcp_restart_protocol::answer::Recovered;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ShimHello, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -34,7 +35,7 @@ pub(super) struct Adopted {
     /// Those that do not, and have left word of their end: the number of the launch.
     pub ended: BTreeMap<String, u64>,
     /// What there is to tell about it.
-    pub told: Vec<String>,
+    pub told: Vec<Recovered>,
 }
 
 /// A shim that was found, and what it said.
@@ -53,7 +54,7 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
     let found = match mcp_restart_shim::find_shims(members.state_dir()) {
         Ok(found) => found,
         Err(error) => {
-            adopted.told.push(format!("what still runs cannot be looked up: {error}"));
+            adopted.told.push(trouble(format!("what still runs cannot be looked up: {error}")));
             return adopted;
         }
     };
@@ -189,19 +190,20 @@ fn take_on(
     let silent = shim.described.is_none();
     let Some(facts) = shim.described.or_else(|| written.map(as_described)) else {
         // Its lock keeps a second process from being started beside it.
-        adopted.told.push(format!(
+        adopted.told.push(trouble(format!(
             "the process {shim_pid} holds {} and cannot be reached: its agent may run, and cannot be started anew",
             shim.files.lock.display()
-        ));
+        )));
         return;
     };
     let protocol = shim.link.as_ref().and_then(Link::foreign_protocol);
     tracing::info!(agent = facts.name, pid = facts.pid, generation = facts.generation, protocol, "adopted");
     if silent && protocol.is_none() {
-        adopted.told.push(format!(
-            "the shim of {} (process {shim_pid}) does not answer; until it does, its written word is taken for true",
-            facts.name
-        ));
+        tracing::warn!(
+            agent = facts.name,
+            shim_pid,
+            "its shim does not answer: its written word is taken for true"
+        );
     }
     let token = tokens::of_process(members.state_dir(), &facts);
     let record = store.agent_mut(&facts.name);
@@ -230,7 +232,7 @@ fn as_described(facts: Facts) -> ShimFacts {
 }
 
 /// The shim is gone: either nobody acknowledged its exit before the machine went down, or it was killed.
-fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<String> {
+fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Recovered> {
     let Facts { name, generation, .. } = facts;
     let record = store.agent_mut(name);
     if is_known(record, *generation, facts.started_at) {
@@ -243,11 +245,16 @@ fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Stri
         let lost = LastExit::unseen(Timestamp::now(), ExitReason::Lost);
         (AgentState::Exited, LastExit { leftovers, ..lost })
     });
-    let told = format!("{name} ended while no daemon ran: generation {generation}, {}", how(&exit));
+    let text = format!("{name} ended while no daemon ran: generation {generation}, {}", how(&exit));
     record.generation = record.generation.max(*generation);
     record.state = Some(state);
     record.last_exit = Some(exit);
-    Some(told)
+    Some(Recovered { agent: Some(name.clone()), text, attention: false })
+}
+
+/// What somebody has to look into.
+fn trouble(text: String) -> Recovered {
+    Recovered { agent: None, text, attention: true }
 }
 
 /// A process that did not end by itself ended by what an earlier daemon had begun.

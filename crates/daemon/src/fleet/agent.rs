@@ -78,6 +78,8 @@ pub(super) struct Launched {
     pub entry: Option<Arc<Agent>>,
     pub tty: bool,
     pub log_file: String,
+    /// Whether the shim has said all this itself; else it is only what it has written down.
+    pub is_described: bool,
     /// The number of the shim's words, if this daemon does not know them.
     pub foreign: Option<u32>,
     /// The process id of the shim, below which everything is this agent.
@@ -262,6 +264,7 @@ impl Running {
             entry: Some(Arc::clone(&launch.agent)),
             tty: launch.agent.tty,
             log_file: launch.agent.log_file_in(&self.task.state_dir).to_string_lossy().into_owned(),
+            is_described: true,
             foreign: None,
             shim_pid: link.shim_pid(),
         });
@@ -311,7 +314,9 @@ impl Running {
                 if let Some(launched) = &mut self.task.launched {
                     launched.tty = facts.tty;
                     launched.log_file = String::from_utf8_lossy(&facts.log_file).into_owned();
+                    launched.is_described = true;
                 }
+                self.tell(false, Vec::new());
                 None
             }
             Some(FromShim::Output(_) | FromShim::Detached { .. }) => None,

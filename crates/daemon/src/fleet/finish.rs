@@ -7,10 +7,10 @@ use super::handoff;
 use super::intent::{Finish, Goal, Intent};
 use super::requests::stop_plan;
 use super::task::{Audience, FleetTask, Pending};
-use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure, RestartAnswer};
+use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure, Recovered, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::timestamp::Timestamp;
-use mcp_restart_supervisor::{Event as MachineEvent, Mode, StopAsk};
+use mcp_restart_supervisor::{Event as MachineEvent, Mode, StopAsk, StopPlan};
 
 impl FleetTask {
     /// Takes up what is written down of each agent. Stops go on at once; launches wait for the endpoint, so
@@ -20,22 +20,19 @@ impl FleetTask {
         for (name, intent) in self.store.intents() {
             match adopted.finish(&name, &intent) {
                 Finish::Done => self.note_done(&name, intent),
-                Finish::Stop => {
-                    self.tell(format!(
-                        "the {} of {name}, which the daemon before had begun, goes on",
-                        intent.what()
-                    ));
-                    self.order_stop(&name, &intent);
-                }
+                Finish::Stop => self.stop_again(&name, intent),
                 Finish::Launch { stop_begun } => {
                     if stop_begun {
-                        self.order_stop(&name, &intent);
+                        let stop = self.stop_of(&name, &intent);
+                        self.members.order(&name, Order::Event(MachineEvent::StopFirst(stop)));
                     }
                     self.waiting.insert(name);
                 }
             }
         }
-        for told in self.store.take_fault().into_iter().chain(adopted.told) {
+        let fault = self.store.take_fault();
+        let fault = fault.map(|text| Recovered { agent: None, text, attention: true });
+        for told in fault.into_iter().chain(adopted.told) {
             self.tell(told);
         }
         self.discard_unconfirmed();
@@ -64,12 +61,16 @@ impl FleetTask {
     }
 
     /// Says something about the daemon before: in the log, and to whoever asks for the status.
-    pub(super) fn tell(&mut self, told: String) {
-        tracing::warn!("{told}");
+    pub(super) fn tell(&mut self, told: Recovered) {
+        if told.attention {
+            tracing::warn!("{}", told.text);
+        } else {
+            tracing::info!("{}", told.text);
+        }
         self.recovered.push(told);
     }
 
-    /// How a launch came out that nobody waits for any more.
+    /// How something came out that nobody waits for any more.
     pub(super) fn tell_outcome(&mut self, name: &str, begun: &Intent, failure: Option<&Failure>) {
         let what = begun.what();
         match failure {
@@ -77,12 +78,15 @@ impl FleetTask {
                 tracing::error!(agent = name, "autostart: {failure}");
             }
             None if begun.path() == RestartPath::Autostart => {}
-            Some(failure) => {
-                self.tell(format!(
-                    "the {what} of {name}, which the daemon before had begun, failed: {failure}"
-                ));
+            failure => {
+                let came_out =
+                    failure.map_or_else(|| "is done".to_owned(), |failure| format!("failed: {failure}"));
+                self.tell(Recovered {
+                    agent: Some(name.to_owned()),
+                    text: format!("the {what} of {name}, which the daemon before had begun, {came_out}"),
+                    attention: failure.is_some(),
+                });
             }
-            None => self.tell(format!("the {what} of {name}, which the daemon before had begun, is done")),
         }
     }
 
@@ -114,7 +118,7 @@ impl FleetTask {
         handoff::discard_next(&self.state_dir, name);
         let pending = Pending::Unattended {
             name: name.clone(),
-            entry: entry.agent.clone(),
+            entry: Some(entry.agent.clone()),
             begun: Box::new(intent.clone()),
         };
         let ask = self.ask(pending, launch, path, Mode::Wait);
@@ -156,12 +160,18 @@ impl FleetTask {
         }
     }
 
-    fn order_stop(&mut self, name: &str, intent: &Intent) {
+    fn stop_again(&mut self, name: &str, intent: Intent) {
+        let stop = self.stop_of(name, &intent);
+        let entry = self.entry_or_launched(name);
+        let ticket =
+            self.ticket(Pending::Unattended { name: name.to_owned(), entry, begun: Box::new(intent) });
+        let ask = StopAsk { ticket, stop, mode: Mode::Wait };
+        self.members.order(name, Order::Event(MachineEvent::Stop(ask)));
+    }
+
+    fn stop_of(&self, name: &str, intent: &Intent) -> StopPlan {
         let stop = stop_plan(self.entry_or_launched(name).as_deref(), intent.path());
-        let stop = self.members.as_possible(name, stop);
-        let ticket = self.unattended_ticket();
-        self.members
-            .order(name, Order::Event(MachineEvent::Stop(StopAsk { ticket, stop, mode: Mode::NoWait })));
+        self.members.as_possible(name, stop)
     }
 
     /// It was done when the daemon died, but for the answers: whoever asks again gets them.
@@ -192,9 +202,14 @@ impl FleetTask {
         let names: Vec<String> = self.members.iter().map(|(name, _)| name.to_owned()).collect();
         for name in names {
             if self.store.intent(&name).is_none() && handoff::has_next(&self.state_dir, &name) {
-                self.tell(format!(
-                    "a restart of {name} was asked for and not begun when the daemon before died; it is not carried out"
-                ));
+                self.tell(Recovered {
+                    text: format!(
+                        "a restart of {name} was asked for and not begun when the daemon before died; it is not \
+                         carried out"
+                    ),
+                    agent: Some(name.clone()),
+                    attention: true,
+                });
                 handoff::discard_next(&self.state_dir, &name);
             }
         }

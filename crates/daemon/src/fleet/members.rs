@@ -8,7 +8,7 @@ use super::store::Store;
 use crate::children::Children;
 use mcp_restart_config::Agent;
 use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
-use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Terminal};
+use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Recovered, Terminal};
 use mcp_restart_protocol::shim::{SIGNAL_GRACE, ShimFacts};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{RunFiles, ShimArgs, run_id};
@@ -65,6 +65,7 @@ impl Members {
             entry: None,
             tty: facts.tty,
             log_file: String::from_utf8_lossy(&facts.log_file).into_owned(),
+            is_described: !facts.log_file.is_empty(),
             foreign: link.as_ref().and_then(Link::foreign_protocol),
             shim_pid: Some(facts.shim_pid),
         };
@@ -173,6 +174,40 @@ impl Members {
         let changed = shown(&member.report) != shown(&report);
         member.report = report;
         changed
+    }
+
+    /// Whether the report is about another process than the one before, or about none any more.
+    pub(super) fn has_moved_on(&self, report: &Report) -> bool {
+        let process = |report: &Report| (report.process, report.generation);
+        self.by_name.get(&report.name).is_some_and(|member| process(&member.report) != process(report))
+    }
+
+    /// The agents whose present process an earlier daemon started.
+    pub(super) fn adopted(&self) -> Vec<String> {
+        self.adopted_processes().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// The adopted agents whose shims have not answered yet.
+    pub(super) fn unheard(&self) -> impl Iterator<Item = Recovered> {
+        let unheard = self
+            .adopted_processes()
+            .filter(|(_, launched)| !launched.is_described && launched.foreign.is_none());
+        unheard.map(|(name, launched)| {
+            let shim = launched.shim_pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            Recovered {
+                agent: Some(name.to_owned()),
+                text: format!(
+                    "the shim of {name}{shim} does not answer; until it does, its written word is taken for true"
+                ),
+                attention: true,
+            }
+        })
+    }
+
+    fn adopted_processes(&self) -> impl Iterator<Item = (&str, &Launched)> {
+        let running = self.iter().filter(|(_, member)| member.report.process.is_some());
+        let launched = running.filter_map(|(name, member)| Some((name, member.report.launched.as_ref()?)));
+        launched.filter(|(_, launched)| launched.entry.is_none())
     }
 
     /// Notes that an agent reached the endpoint; whether it is the first time of this process.

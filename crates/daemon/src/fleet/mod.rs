@@ -40,8 +40,8 @@ use crate::last_good::FirstConfig;
 use mcp_restart_config::Environment;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
-    AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, RestartAnswer,
-    Terminal,
+    AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, Recovered,
+    RestartAnswer, Terminal,
 };
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::RestartRequest;
@@ -82,8 +82,10 @@ pub(crate) struct FleetStatus {
     pub config_error: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
+    /// Agents whose present process an earlier daemon started.
+    pub adopted: Vec<String>,
     /// What became of what the daemon before left.
-    pub recovered: Vec<String>,
+    pub recovered: Vec<Recovered>,
     /// Agents that this daemon can only show and stop.
     pub need_restart: Vec<NeedRestart>,
 }

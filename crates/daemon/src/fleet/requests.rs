@@ -291,16 +291,11 @@ impl FleetTask {
         Ask { ticket: self.ticket(pending), plan: Plan { launch, settle }, stop, mode }
     }
 
-    fn ticket(&mut self, pending: Pending) -> Ticket {
-        let ticket = self.unattended_ticket();
+    pub(super) fn ticket(&mut self, pending: Pending) -> Ticket {
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
         self.pending.insert(ticket, pending);
         ticket
-    }
-
-    /// The ticket of a request that nobody waits for.
-    pub(super) fn unattended_ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        Ticket(self.next_ticket)
     }
 
     /// The failure for a name that nobody has.

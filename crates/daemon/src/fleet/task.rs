@@ -15,7 +15,7 @@ use super::{FleetSetup, FleetStatus, Message, Reply};
 use crate::last_good::LastGood;
 use mcp_restart_config::{Agent, lookup};
 use mcp_restart_protocol::agent::{AgentState, AgentView};
-use mcp_restart_protocol::answer::{AgentAnswer, Event, RestartAnswer};
+use mcp_restart_protocol::answer::{AgentAnswer, Event, Recovered, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_supervisor::{Event as MachineEvent, Outcome, Ticket};
@@ -41,7 +41,7 @@ pub(super) struct FleetTask {
     /// Agents whose launch waits for the endpoint; their intents are in the store.
     pub(super) waiting: BTreeSet<String>,
     /// What there is to tell about the daemon before this one.
-    pub(super) recovered: Vec<String>,
+    pub(super) recovered: Vec<Recovered>,
     pub(super) next_ticket: u64,
     pub(super) pending: HashMap<Ticket, Pending>,
     subscribers: Vec<mpsc::Sender<Event>>,
@@ -68,10 +68,10 @@ pub(super) enum Pending {
         /// The same request, come again before it was answered.
         repeated: Vec<Reply<RestartAnswer>>,
     },
-    /// A launch that nobody waits for.
+    /// Something that nobody waits for.
     Unattended {
         name: String,
-        entry: Arc<Agent>,
+        entry: Option<Arc<Agent>>,
         begun: Box<Intent>,
     },
 }
@@ -219,7 +219,8 @@ impl FleetTask {
             unlisted: self.unlisted(),
             config_error: self.config.error().map(ToString::to_string),
             pending_config: self.config.pending(),
-            recovered: self.recovered.clone(),
+            adopted: self.members.adopted(),
+            recovered: self.recovered.iter().cloned().chain(self.members.unheard()).collect(),
             need_restart: self.members.need_restart(),
         }
     }
@@ -333,6 +334,9 @@ impl FleetTask {
         if self.members.is_latest(&report) && !self.waiting.contains(&name) {
             self.store.follow(&name, report.under_way);
         }
+        if self.members.has_moved_on(&report) {
+            self.recovered.retain(|recovered| recovered.agent.as_ref() != Some(&name));
+        }
         if self.members.take_report(report) {
             self.log_change(&name);
             self.publish(&name);
@@ -380,7 +384,7 @@ impl FleetTask {
                 }
             }
             Pending::Unattended { name, entry, begun } => {
-                let answer = answers::agent_answer(ticket, outcome, view, Some(&entry));
+                let answer = answers::agent_answer(ticket, outcome, view, entry.as_deref());
                 self.tell_outcome(&name, &begun, answer.as_ref().err());
             }
         }

@@ -69,6 +69,7 @@ impl Context {
             state_dir: self.state_dir.display().to_string(),
             stale: self.stale(),
             pending_config: agents.pending_config,
+            adopted: agents.adopted,
             recovered: agents.recovered,
             need_restart: agents.need_restart,
             agents: agents.agents,
