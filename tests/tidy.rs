@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The arrows of ARCHITECTURE.md.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("agents", &["config"]),
     ("bridge", &["config", "paths", "protocol"]),
     ("config", &[]),
@@ -15,6 +15,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("process", &["paths"]),
     ("protocol", &["paths"]),
     ("shim", &["paths", "process", "protocol"]),
+    ("stdio", &["config", "paths", "process", "protocol"]),
     ("supervisor", &["protocol"]),
     ("mcp-restart", &["bridge", "ctl", "daemon"]),
 ];

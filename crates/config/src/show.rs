@@ -120,7 +120,7 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 /// Redacts `--api-key=VALUE`, `--api-key VALUE`, and addresses with a password.
-fn redacted_args(args: &[String]) -> Vec<String> {
+pub fn redacted_args(args: &[String]) -> Vec<String> {
     let mut follows_secret = false;
     let redacted = args.iter().map(|arg| {
         if std::mem::take(&mut follows_secret) && !arg.starts_with('-') {

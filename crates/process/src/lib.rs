@@ -6,6 +6,7 @@
 //! | [`preflight`] | tells what a launch would fail of, before anything is touched |
 //! | [`launch`] | starts an agent: fork, a clean slate, exec, errors told apart |
 //! | [`tree`] | finds and signals what is below a process |
+//! | [`table`] | every process with its command line, and holding some of them |
 //! | [`identity`] | tells a process from a later one with the same number |
 //! | [`session`] | what a shim does to itself: session, subreaper, signals, reaping |
 //! | [`lock`], [`file`] | locks with a holder, atomic replacement, logs that never block |
@@ -33,6 +34,7 @@ pub mod poll;
 pub mod preflight;
 pub mod session;
 pub mod signal;
+pub mod table;
 pub mod terminal;
 pub mod tree;
 

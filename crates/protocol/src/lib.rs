@@ -22,6 +22,7 @@ pub mod hello;
 pub mod plain;
 pub mod request;
 pub mod shim;
+pub mod stdio;
 pub mod timestamp;
 pub mod upgrade;
 

@@ -4,16 +4,24 @@ use super::{Stat, State};
 use crate::peer::SocketPeer;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{getsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::ptr;
+use std::time::{Duration, SystemTime};
 
 pub(crate) use super::elf::loader;
 
 /// Makes `waitpid` see children that some other thread, or `clone`, has made.
 pub(crate) const WAIT_FOR_ANY: libc::c_int = libc::__WALL;
+
+/// The unit of start times: the kernel tells them in hundredths of a second on every machine.
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The request by which a session takes a terminal.
 pub(crate) const TAKE_TERMINAL: libc::c_ulong = libc::TIOCSCTTY;
@@ -84,6 +92,47 @@ pub(crate) fn program(pid: u32) -> Option<String> {
     Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
 }
 
+/// The file that a process runs, if it may be known.
+pub(crate) fn program_file(pid: u32) -> Option<PathBuf> {
+    let path = fs::read_link(running_program(pid)?).ok()?;
+    let bytes = path.as_os_str().as_bytes();
+    Some(
+        bytes.strip_suffix(b" (deleted)").map_or_else(|| path.clone(), |path| OsStr::from_bytes(path).into()),
+    )
+}
+
+/// The path by which the file that a process runs is reached, whatever is in its place now.
+#[expect(clippy::unnecessary_wraps, reason = "another system has none")]
+pub(crate) fn running_program(pid: u32) -> Option<PathBuf> {
+    Some(format!("/proc/{pid}/exe").into())
+}
+
+/// The path by which we reach the root folder of a process.
+pub(crate) fn root(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/root").into()
+}
+
+/// The working directory of a process.
+pub(crate) fn folder(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/cwd")).ok()
+}
+
+/// The arguments of a process, or the title that it has put in their place.
+pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    // A title leaves zeros where the arguments were.
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let words = bytes.get(..end)?.split(|byte| *byte == 0);
+    Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// The time at which a process started that has a start time of so many ticks.
+pub(crate) fn start_clock() -> impl Fn(u64) -> SystemTime {
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+    let boot = SystemTime::now() - since_boot;
+    move |start_time| boot + Duration::from_millis(start_time.saturating_mul(10))
+}
+
 /// The process that traces this one.
 pub(crate) fn tracer(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -94,6 +143,16 @@ pub(crate) fn tracer(pid: u32) -> Option<u32> {
 /// The user whose process it is. Root owns what may not be dumped, too.
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid()).ok()
+}
+
+/// The user as whom a process acts.
+pub(crate) fn effective_owner(pid: u32) -> Option<u32> {
+    // The folder of what may not be dumped is root's, whoever's process it is.
+    owner(pid).filter(|owner| *owner != 0).or_else(|| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        uids.split_whitespace().nth(1)?.parse().ok()
+    })
 }
 
 /// The variables of a process, each with a zero at its end. The kernel shows none of another user's process,

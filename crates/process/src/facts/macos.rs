@@ -1,6 +1,6 @@
 //! What macOS tells: libproc, sysctl, and a few numbers.
 
-use super::process_arguments::variables;
+use super::process_arguments::{self, variables};
 use super::{Stat, State};
 use crate::peer::SocketPeer;
 use crate::preflight::Unusable;
@@ -12,11 +12,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `waitpid` sees every child without being asked to.
 pub(crate) const WAIT_FOR_ANY: c_int = 0;
+
+/// The unit of start times.
+pub(crate) const TICK: Duration = Duration::from_micros(1);
 
 /// The request by which a session takes a terminal.
 pub(crate) const TAKE_TERMINAL: libc::c_ulong = libc::TIOCSCTTY as libc::c_ulong;
@@ -98,12 +102,50 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
 
 /// The base name of the program that a process runs, if it may be known.
 pub(crate) fn program(pid: u32) -> Option<String> {
+    Some(program_file(pid)?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// The file that a process runs, if it may be known.
+pub(crate) fn program_file(pid: u32) -> Option<PathBuf> {
     let mut path = [0_u8; libc::PROC_PIDPATHINFO_MAXSIZE as usize];
     let room = u32::try_from(path.len()).ok()?;
     // SAFETY: the call writes no more than `room` bytes of the buffer.
     let length = unsafe { libc::proc_pidpath(pid.cast_signed(), path.as_mut_ptr().cast(), room) };
     let path = path.get(..usize::try_from(length).ok()?)?;
-    Some(Path::new(OsStr::from_bytes(path)).file_name()?.to_string_lossy().into_owned())
+    (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)).to_owned())
+}
+
+/// There is no path that leads to the file which a process runs once another is in its place.
+pub(crate) fn running_program(_pid: u32) -> Option<PathBuf> {
+    None
+}
+
+/// The root folder, which all have in common.
+pub(crate) fn root(_pid: u32) -> PathBuf {
+    PathBuf::from("/")
+}
+
+/// The working directory of a process.
+pub(crate) fn folder(pid: u32) -> Option<PathBuf> {
+    // SAFETY: zeros are valid for each of its fields, all of which are numbers.
+    let mut info: libc::proc_vnodepathinfo = unsafe { std::mem::zeroed() };
+    let room = c_int::try_from(size_of_val(&info)).ok()?;
+    let buffer = (&raw mut info).cast();
+    // SAFETY: the call writes no more than `room` bytes of the buffer.
+    let written =
+        unsafe { libc::proc_pidinfo(pid.cast_signed(), libc::PROC_PIDVNODEPATHINFO, 0, buffer, room) };
+    let path = bytes_of(info.pvi_cdir.vip_path.as_flattened());
+    (written == room && !path.is_empty()).then(|| Path::new(OsStr::from_bytes(&path)).to_owned())
+}
+
+/// The arguments of a process.
+pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
+    process_arguments::arguments(&argument_block(pid)?)
+}
+
+/// The time at which a process started: the system counts microseconds since 1970.
+pub(crate) fn start_clock() -> impl Fn(u64) -> SystemTime {
+    |start_time| UNIX_EPOCH + Duration::from_micros(start_time)
 }
 
 /// The process that traces this one, which the system makes its parent without saying that it did.
@@ -116,9 +158,18 @@ pub(crate) fn owner(pid: u32) -> Option<u32> {
     bsd_info(pid).map(|info| info.pbi_uid)
 }
 
+/// The user as whom a process acts.
+pub(crate) fn effective_owner(pid: u32) -> Option<u32> {
+    owner(pid)
+}
+
 /// The variables of a process, each with a zero at its end. The system shows none of another user's process,
 /// and none of a program of its own.
 pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
+    variables(&argument_block(pid)?).map(<[u8]>::to_vec)
+}
+
+fn argument_block(pid: u32) -> Option<Vec<u8>> {
     let mut name = [libc::CTL_KERN, libc::KERN_PROCARGS2, pid.cast_signed()];
     let mut block = vec![0_u8; arguments_max()];
     let mut length = block.len();
@@ -127,7 +178,8 @@ pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
     let told = unsafe {
         libc::sysctl(name.as_mut_ptr(), 3, block.as_mut_ptr().cast(), &raw mut length, ptr::null_mut(), 0)
     };
-    (told == 0).then(|| variables(block.get(..length)?).map(<[u8]>::to_vec)).flatten()
+    block.truncate(length);
+    (told == 0).then_some(block)
 }
 
 /// Every process that can be seen.

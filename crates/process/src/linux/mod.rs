@@ -7,7 +7,7 @@ pub(crate) mod tree;
 
 pub(crate) use launch::{close_on_exec_from, die_with, start};
 pub(crate) use signals::SignalSource;
-pub(crate) use tree::{ProcessHandle, ancestors};
+pub(crate) use tree::{ProcessHandle, ancestors, wait_for_an_end};
 
 use crate::descriptor;
 use nix::errno::Errno;

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
 /// Whether every descendant whose parent has ended becomes a child of the subreaper above it.
 pub const ORPHANS_COME_BACK: bool = true;
@@ -104,6 +105,19 @@ impl ProcessHandle {
         };
         delivery(Errno::result(result).map(drop))
     }
+}
+
+/// Returns as soon as one of them has ended, or when the time is over.
+pub(crate) fn wait_for_an_end(handles: &[&ProcessHandle], limit: Duration) {
+    // Of the end of one that has no descriptor nothing tells.
+    const LOOK_AGAIN: Duration = Duration::from_millis(20);
+    let descriptors: Vec<_> = handles.iter().filter_map(|handle| handle.descriptor.as_ref()).collect();
+    let limit = if descriptors.len() == handles.len() { limit } else { limit.min(LOOK_AGAIN) };
+    let mut ended: Vec<_> =
+        descriptors.iter().map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)).collect();
+    // A wait that is cut short is no matter: whoever waits looks again.
+    let millis = PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+    let _ = nix::poll::poll(&mut ended, millis);
 }
 
 /// The children of processes, from the kernel's own lists or else from everybody's parent.

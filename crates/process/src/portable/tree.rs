@@ -15,6 +15,7 @@ use crate::tree::{Delivery, Process, Tree, delivery};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// Whether every descendant whose parent has ended becomes a child of the subreaper above it.
 pub const ORPHANS_COME_BACK: bool = false;
@@ -189,6 +190,12 @@ impl ProcessHandle {
     fn stat(&self) -> Option<Stat> {
         facts::stat(self.pid).filter(|stat| stat.start_time == self.start_time)
     }
+}
+
+/// Returns soon: of the end of a process that is no child of ours nothing tells.
+pub(crate) fn wait_for_an_end(_handles: &[&ProcessHandle], limit: Duration) {
+    const LOOK_AGAIN: Duration = Duration::from_millis(20);
+    std::thread::sleep(limit.min(LOOK_AGAIN));
 }
 
 #[cfg(test)]
