@@ -1,13 +1,16 @@
 //! The MCP endpoint: every tool, who gets in, and what its clients notice of deaths behind it.
 
-use crate::support::{LIMIT, Stack, lives, post, request, shell, signal, sleeper, wait_until_gone};
+use crate::support::{
+    LIMIT, NOBODY, Stack, bare_command, lives, post, request, shell, signal, skip, sleeper, wait_until_gone,
+};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 
 const LIST: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}"#;
@@ -357,6 +360,73 @@ fn an_agent_is_connected_once_its_process_has_come() {
     // The next process has not come yet.
     stack.ctl(&["restart", "b"]).ok();
     assert!(stack.agent("b").connected_at.is_none());
+}
+
+/// A script that sends the calls in `calls`, a body a line, over the shell's own TCP and without a token; each
+/// answer is a line in `answers`.
+const WITHOUT_A_TOKEN: &str = r#"
+    host=${MCP_RESTART_URL#http://}; host=${host%/mcp}
+    exec 3<> "/dev/tcp/${host%:*}/${host#*:}"
+    while read -r body; do
+        printf 'POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n' "$host" >&3
+        printf 'Content-Length: %s\r\n\r\n%s' "${#body}" "$body" >&3
+        length=0
+        while read -r line <&3 && [[ $line != $'\r' ]]; do
+            line=${line,,}
+            [[ $line == content-length:* ]] && length=${line//[^0-9]/}
+        done
+        IFS= read -r -N "$length" answer <&3
+        echo "$answer" > answers
+    done < calls"#;
+
+#[test]
+fn an_agent_that_leaves_its_token_out_is_still_that_agent() {
+    let mut entry = shell("a", WITHOUT_A_TOKEN);
+    entry["command"] = json!("bash");
+    entry["control"] = json!("self");
+    let stack = Stack::up(&json!([entry, sleeper("b")]));
+    let (answers, mut calls) = (stack.mailbox("answers"), stack.pipe("calls"));
+    stack.ctl(&["start", "--all"]).ok();
+    let mut call = |tool: &str, arguments: Value| {
+        let params = json!({ "name": tool, "arguments": arguments });
+        writeln!(calls, "{}", json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }))
+            .unwrap();
+        let answer: Value = serde_json::from_str(&answers.next()).unwrap();
+        answer["result"].clone()
+    };
+    let status = call("server_status", json!({}));
+    assert_eq!(status["structuredContent"]["caller"], json!({ "type": "agent", "name": "a" }));
+    assert_eq!(text_of(&call("stop_agent", json!({ "name": "b" })))["error"]["code"], "not_allowed");
+    assert_eq!(text_of(&call("agent_logs", json!({ "name": "b" })))["error"]["code"], "not_allowed");
+    // Itself it may restart, and has its answer before it ends.
+    let restarted = call("restart_agent", json!({}));
+    assert_eq!(restarted["structuredContent"]["generation"], 2);
+    stack.wait_for("a", |view| view.generation == 2 && view.state == AgentState::Running);
+    assert_eq!(stack.agent("b").generation, 1);
+}
+
+#[test]
+fn a_process_of_another_user_is_refused_without_a_token_and_served_with_one() {
+    if !geteuid().is_root() {
+        return skip("only root can be another user");
+    }
+    let stack = Stack::up(&json!([sleeper("a")]));
+    let (url, (token, _)) = (url(&stack), stack.wiring("a"));
+    let (host, length) = (host(&url), LIST.len());
+    let ask = |authorization: &str| {
+        let (address, port) = host.rsplit_once(':').unwrap();
+        let script = format!(
+            "exec 3<> /dev/tcp/{address}/{port}
+            printf 'POST /mcp HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}' >&3
+            printf 'Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n%s' '{LIST}' >&3
+            cat <&3"
+        );
+        let mut stranger = bare_command("bash");
+        let run = crate::support::Run::of(stranger.uid(NOBODY).args(["-c", &script]).output().unwrap()).ok();
+        run.stdout.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(ask(""), "401");
+    assert_eq!(ask(&format!("Authorization: Bearer {token}\\r\\n")), "200");
 }
 
 #[test]

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Nothing here takes as long on a machine that works.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
+/// A user to whom nothing belongs.
+pub(crate) const NOBODY: u32 = 65_534;
+
 /// A daemon with its endpoint, and everything of it gone at the end.
 pub(crate) struct Stack {
     /// Holds config and state dir; the agents' working directory.
@@ -54,7 +57,6 @@ impl Stack {
     /// The same with everything run by a user who is not root, and to whom much is refused; none if that cannot
     /// be.
     pub(crate) fn up_unprivileged(agents: &Value) -> Option<Self> {
-        const NOBODY: u32 = 65_534;
         let user = rustix::process::geteuid().is_root().then_some(NOBODY);
         let stack = Self { dir: tempfile::tempdir().unwrap(), user };
         stack.write_config(agents);

@@ -1,6 +1,6 @@
 //! A state dir that is not as a daemon leaves it: a clear error, or a clean recovery.
 
-use crate::support::{Daemon, Run, Stack, bare_command, marked, signal, sleeper};
+use crate::support::{Daemon, NOBODY, Run, Stack, bare_command, marked, signal, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::{Signal, geteuid};
 use serde_json::json;
@@ -9,8 +9,6 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-const NOBODY: u32 = 65_534;
 
 /// A stack with an empty state dir.
 fn prepared() -> (Stack, PathBuf) {

@@ -7,8 +7,9 @@
 //!
 //! The daemon judges every call, with the call itself. Before rmcp parses anything of a caller the daemon
 //! is asked whether it lets that caller in at all; the answer holds for the rest of the connection, so
-//! that a call on a kept-alive connection costs one round trip to the daemon, not two. While the daemon is
-//! away everybody gets the answers that need none: what the tools are, and that it is away.
+//! that a call on a kept-alive connection costs one round trip to the daemon, not two, and the process of a
+//! caller without a token is looked for once. While the daemon is away everybody gets the answers that need
+//! none: what the tools are, and that it is away.
 
 use crate::delivery::{AfterCall, AnswerBody, Duty, Handed};
 use crate::doors::{self, Claim, Doors, Foreign};
@@ -22,7 +23,7 @@ use hyper::body::Body;
 use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use mcp_restart_protocol::answer::{Answer as Answered, Caller, ErrorCode, Failure};
 use mcp_restart_protocol::request::{self, Credential};
 use rmcp::transport::StreamableHttpServerConfig;
 use rmcp::transport::streamable_http_server::StreamableHttpService;
@@ -31,8 +32,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -59,10 +59,18 @@ pub(crate) struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
     handed: Handed,
-    /// Hash of the daemon session and the token for which the daemon let this connection in last.
-    admitted: AtomicU64,
+    admitted: Mutex<Option<Admission>>,
     /// Held until the last request of this connection was answered, also when the client went away.
     _slot: OwnedSemaphorePermit,
+}
+
+/// What the daemon said about who is at the other end.
+#[derive(Debug, Clone)]
+struct Admission {
+    /// Hash of the daemon's session and the token that it was asked about.
+    of: u64,
+    /// Whom it found there, if there was no token to go by.
+    found: Option<Caller>,
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
@@ -97,7 +105,7 @@ impl Connection {
         handed: Handed,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        Self { endpoint, peer, local, handed, admitted: AtomicU64::new(0), _slot: slot }
+        Self { endpoint, peer, local, handed, admitted: Mutex::default(), _slot: slot }
     }
 
     /// Answers one request.
@@ -151,7 +159,7 @@ impl Connection {
             }
         };
         let credential = Credential::Http { token, peer: self.peer, local: self.local };
-        self.let_in(&credential).await?;
+        let credential = self.let_in(credential).await?;
         let body = collect(body).await?;
         let id = envelope::read(&body)
             .map_err(|wrong| Refusal::new(in_json(StatusCode::BAD_REQUEST, &wrong.to_json())))?;
@@ -159,32 +167,48 @@ impl Connection {
         parts.extensions.insert(Incoming { credential: credential.clone(), after: after.clone() });
         let request = Request::from_parts(parts, Full::new(body));
         let answer = self.endpoint.mcp.handle(request).await;
-        if after.get() == Some(&Duty::AskAgain) {
-            self.admitted.store(0, Ordering::Relaxed);
-            self.let_in(&credential).await?;
+        // Only what was said of a token can have changed.
+        if after.get() == Some(&Duty::AskAgain) && matches!(credential, Credential::Http { .. }) {
+            self.remember(None);
+            self.let_in(credential).await?;
         }
         Ok(errors_in_json(answer, id).await)
     }
 
-    /// Whether the daemon lets the caller in. `Err`: the answer that it does not.
-    async fn let_in(&self, credential: &Credential) -> Result<(), Refusal> {
-        let Credential::Http { token, .. } = credential else { return Ok(()) };
+    /// Whether the daemon lets the caller in, and by what it knows the caller from now on. `Err`: the answer
+    /// that it does not.
+    async fn let_in(&self, credential: Credential) -> Result<Credential, Refusal> {
+        let Credential::Http { token, .. } = &credential else { return Ok(credential) };
         let session = self.endpoint.daemon.session().await;
         // A keyed hash: it is compared in constant time with respect to the token, and keeps no token.
-        let admission = self.endpoint.admissions.hash_one((session, token));
-        if session.is_some() && self.admitted.load(Ordering::Relaxed) == admission {
-            return Ok(());
+        let of = self.endpoint.admissions.hash_one((session, token));
+        if session.is_some()
+            && let Some(admission) = self.last_admission().filter(|admission| admission.of == of)
+        {
+            return Ok(admission.found.map_or(credential, Credential::Admitted));
         }
         match self.endpoint.daemon.ask(credential.clone(), request::Request::Authenticate).await {
-            Ok(_) => {
-                self.admitted.store(admission, Ordering::Relaxed);
-                Ok(())
+            Ok(answer) => {
+                let found = match answer {
+                    Answered::Admitted(caller) if token.is_none() => Some(caller),
+                    _ => None,
+                };
+                self.remember(Some(Admission { of, found: found.clone() }));
+                Ok(found.map_or(credential, Credential::Admitted))
             }
             Err(failure) if failure.code == ErrorCode::NotAllowed => {
                 Err(unauthorized(token.is_some(), &failure).into())
             }
-            Err(_) => Ok(()),
+            Err(_) => Ok(credential),
         }
+    }
+
+    fn last_admission(&self) -> Option<Admission> {
+        self.admitted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, admission: Option<Admission>) {
+        *self.admitted.lock().unwrap_or_else(PoisonError::into_inner) = admission;
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn status(config_file: &Path, agents: Vec<AgentView>) -> ServerStatus
         uptime_ms: 1000,
         config_file: config_file.display().to_string(),
         config_error: None,
+        endpoint_error: None,
         state_dir: "/state".into(),
         stale: None,
         pending_config: Vec::new(),

@@ -54,7 +54,9 @@ pub use identity::{Identity, ancestors, boot_id};
 pub use limit::{DescriptorLimit, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
 pub use lost::{Lost, end_lost};
-pub use peer::{TcpPeer, effective_uid, has_hung_up, is_open_below, peer_of_socket, tcp_peer};
+pub use peer::{
+    TcpPeer, effective_uid, has_hung_up, is_open_below, owner_of_socket, peer_of_socket, tcp_peer,
+};
 pub use signal::Signal;
 
 pub use libc::{EAGAIN, EINVAL, EPIPE};

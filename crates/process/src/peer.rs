@@ -6,7 +6,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-pub use crate::system::tcp::{is_open_below, listener_on, tcp_peer};
+pub use crate::system::tcp::{is_open_below, listener_on, owner_of_socket, tcp_peer};
 
 /// The process at the other end of a Unix socket, as it was when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum TcpPeer {
     Local {
         /// The user who opened the socket.
         uid: u32,
-        /// The socket's inode, by which its owner can be found: [`is_open_below`].
+        /// The socket's inode, by which its owner can be found: [`is_open_below`], [`owner_of_socket`].
         inode: u64,
     },
     /// Nobody on this machine, or nobody any more.

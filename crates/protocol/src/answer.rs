@@ -45,8 +45,10 @@ pub enum Answer {
     Terminal(Terminal),
     /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.
     McpConfig(McpConfig),
-    /// To `Delivered` and `Authenticate`.
+    /// To `Delivered`.
     Done,
+    /// To `Authenticate`: who asks. It holds for as long as the caller's connection.
+    Admitted(Caller),
 }
 
 /// See [`Answer::Agent`].
@@ -119,6 +121,8 @@ pub struct ServerStatus {
     pub state_dir: String,
     /// Why the running programs are not those on disk, with the remedy.
     pub stale: Option<String>,
+    /// Why the MCP endpoint is not served at present.
+    pub endpoint_error: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
     /// Agents whose present process an earlier daemon started.

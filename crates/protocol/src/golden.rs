@@ -99,6 +99,7 @@ fn the_bytes_of_every_credential_are_pinned() {
         frame(Credential::Peer),
         frame(Credential::Token("t".into())),
         frame(Credential::Http { token: Some("t".into()), peer, local }),
+        frame(Credential::Admitted(Caller::LocalUser { pid: Some(3) })),
     ]));
 }
 
@@ -113,6 +114,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         config_error: Some("e".into()),
         state_dir: "d".into(),
         stale: Some("s".into()),
+        endpoint_error: Some("b".into()),
         pending_config: vec!["port".into()],
         adopted: vec!["a".into()],
         recovered: vec![Recovered { agent: Some("a".into()), text: "done".into(), attention: true }],
@@ -155,6 +157,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         answer(Answer::Terminal(Terminal { socket: "s".into(), generation: 2 })),
         answer(Answer::McpConfig(McpConfig { file: "f".into(), content: "c".into() })),
         answer(Answer::Done),
+        answer(Answer::Admitted(Caller::Unknown)),
         ServerFrame { id: 8, body: ServerBody::Failed(failure) },
         ServerFrame { id: 9, body: ServerBody::Event(Event { revision: 1, agent: view() }) },
     ]));

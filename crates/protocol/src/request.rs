@@ -1,6 +1,7 @@
 //! What a client asks of the daemon.
 
 use crate::agent::Resume;
+use crate::answer::Caller;
 use crate::codec::{Decode, Encode};
 use std::net::SocketAddr;
 
@@ -38,6 +39,8 @@ pub enum Credential {
         /// The bridge's end of it.
         local: SocketAddr,
     },
+    /// A caller over HTTP without a token, whom the daemon has found out about on that TCP connection before.
+    Admitted(Caller),
 }
 
 /// What the daemon can be asked.
@@ -96,7 +99,7 @@ pub enum Request {
     /// of each agent first.
     Subscribe,
     /// Whether the caller is let in at all: the bridge asks this before it looks at what a caller sent.
-    /// Answer: `Done`, or a failure `NotAllowed` for a wrong token, or for a missing one where one is needed.
+    /// Answer: `Admitted`, or a failure `NotAllowed` for a wrong token, or for a missing one where one is needed.
     Authenticate,
     /// The last byte of an answer that carried this delivery number was written to its caller.
     Delivered {

@@ -2,8 +2,8 @@
 
 use super::stand_in::{self, StandIn};
 use super::{Bridge, call, initialize, message};
-use mcp_restart_protocol::answer::{Answer, ErrorCode, ServerBody};
-use mcp_restart_protocol::request::{ClientFrame, Request};
+use mcp_restart_protocol::answer::{Caller, ErrorCode, ServerBody};
+use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,6 +76,28 @@ async fn a_connection_that_was_let_in_costs_one_question_for_each_call() {
 }
 
 #[tokio::test]
+async fn who_shows_no_token_is_looked_for_once_for_each_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = StandIn::start(folder.path(), stand_in::obliging());
+    let bridge = Bridge::start(&daemon.socket);
+    for _ in 0..2 {
+        let mut http = bridge.connect().await;
+        let (peer, local) = (http.stream.local_addr().unwrap(), bridge.address);
+        for _ in 0..2 {
+            http.call(&[], "list_agents", &json!({})).await.result();
+        }
+        let frame = daemon.next().await;
+        assert_eq!(frame.credential, Credential::Http { token: None, peer, local });
+        assert_eq!(frame.request, Request::Authenticate);
+        for _ in 0..2 {
+            let frame = daemon.next().await;
+            assert_eq!(frame.credential, Credential::Admitted(Caller::LocalUser { pid: Some(4711) }));
+            assert_eq!(frame.request, Request::List { all: false });
+        }
+    }
+}
+
+#[tokio::test]
 async fn another_token_on_the_same_connection_is_judged_anew() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = StandIn::start(folder.path(), stand_in::behind("right"));
@@ -84,6 +106,7 @@ async fn another_token_on_the_same_connection_is_judged_anew() {
     http.call(&[RIGHT], "list_agents", &json!({})).await.result();
     assert_eq!(http.call(&[WRONG], "list_agents", &json!({})).await.status, 401);
     assert_eq!(http.call(&[], "list_agents", &json!({})).await.status, 401);
+    http.call(&[RIGHT], "list_agents", &json!({})).await.result();
 }
 
 #[tokio::test]
@@ -91,7 +114,7 @@ async fn what_a_caller_may_not_do_is_a_tool_error_and_not_401() {
     let folder = tempfile::tempdir().unwrap();
     let judge = |frame: &ClientFrame| {
         Some(match frame.request {
-            Request::Authenticate => ServerBody::Answer(Answer::Done),
+            Request::Authenticate => ServerBody::Answer(stand_in::carried_out(&frame.request)),
             _ => stand_in::failed(ErrorCode::NotAllowed, "this agent may only read"),
         })
     };
@@ -111,7 +134,7 @@ async fn a_token_that_is_withdrawn_on_an_open_connection_is_401_with_the_next_ca
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
                 .is_ok();
         Some(if welcome {
-            ServerBody::Answer(Answer::Done)
+            ServerBody::Answer(stand_in::carried_out(&frame.request))
         } else {
             stand_in::failed(ErrorCode::NotAllowed, "no such token")
         })

@@ -143,7 +143,7 @@ pub(super) fn behind(token: &'static str) -> Judge {
     Arc::new(move |frame| {
         let claimed = match &frame.credential {
             Credential::Http { token, .. } => token.as_deref(),
-            Credential::Peer | Credential::Token(_) => Some(token),
+            Credential::Peer | Credential::Token(_) | Credential::Admitted(_) => Some(token),
         };
         Some(if claimed == Some(token) {
             ServerBody::Answer(carried_out(&frame.request))
@@ -189,6 +189,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             config_error: None,
             state_dir: "/s".to_owned(),
             stale: None,
+            endpoint_error: None,
             pending_config: vec![],
             adopted: vec![],
             recovered: vec![],
@@ -222,10 +223,10 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             read_at: None,
         })),
         Request::Logs { .. } => Answer::Logs(LogLines { lines: vec!["a line".to_owned()], truncated: false }),
+        Request::Authenticate => Answer::Admitted(Caller::LocalUser { pid: Some(4711) }),
         Request::Terminal { .. }
         | Request::McpConfig { .. }
         | Request::Subscribe
-        | Request::Authenticate
         | Request::Delivered { .. } => Answer::Done,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::stand_in::{self, StandIn};
 use super::{Bridge, message};
-use mcp_restart_protocol::answer::ErrorCode;
-use mcp_restart_protocol::request::{Credential, Request};
+use mcp_restart_protocol::answer::{ErrorCode, ServerBody};
+use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -60,10 +60,8 @@ async fn the_daemon_learns_who_asks_and_by_which_path() {
 #[tokio::test]
 async fn a_failure_is_a_tool_error_with_code_message_and_hint() {
     let folder = tempfile::tempdir().unwrap();
-    let judge = |frame: &mcp_restart_protocol::request::ClientFrame| match frame.request {
-        Request::Authenticate => {
-            Some(mcp_restart_protocol::answer::ServerBody::Answer(mcp_restart_protocol::answer::Answer::Done))
-        }
+    let judge = |frame: &ClientFrame| match frame.request {
+        Request::Authenticate => Some(ServerBody::Answer(stand_in::carried_out(&frame.request))),
         _ => Some(stand_in::failed(ErrorCode::NotRunning, "claude does not run")),
     };
     let daemon = StandIn::start(folder.path(), Arc::new(judge));

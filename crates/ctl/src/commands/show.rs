@@ -34,6 +34,7 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
         return screen.value(&status);
     }
     screen.line(describe(screen.colour(), &status, Timestamp::now()))?;
+    warn_of_endpoint(screen, &status);
     warn_of_config(screen, &status);
     if !status.pending_config.is_empty() {
         let fields = status.pending_config.join(", ");
@@ -75,6 +76,12 @@ pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
     warn_of_config(screen, &status);
     warn_of_needs(screen, &status.need_restart);
     Ok(())
+}
+
+fn warn_of_endpoint(screen: &Screen, status: &ServerStatus) {
+    if let Some(error) = &status.endpoint_error {
+        screen.warning(format_args!("the MCP endpoint is not served: {error}"));
+    }
 }
 
 fn warn_of_config(screen: &Screen, status: &ServerStatus) {
@@ -183,6 +190,7 @@ mod tests {
             uptime_ms: 7_500_000,
             config_file: "/home/ada/mcp-restart.config.json".into(),
             config_error: None,
+            endpoint_error: None,
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
             stale: None,
             pending_config: Vec::new(),

@@ -300,6 +300,21 @@ fn a_list_tells_that_the_config_is_broken() {
 }
 
 #[test]
+fn a_status_tells_why_the_endpoint_is_not_served() {
+    let (world, config) = world();
+    let broken = ServerStatus {
+        url: None,
+        endpoint_error: Some("the bridge ended 5 times in a row".into()),
+        ..status(&config, vec![])
+    };
+    let _asked = world.daemon(move |_| Ok(served(&broken)));
+    let (exit, output, errors) = world.run(&["status"]);
+    assert_eq!(exit, Exit::Done);
+    assert!(output.contains("does not listen"), "{output}");
+    assert_eq!(errors, "warning: the MCP endpoint is not served: the bridge ended 5 times in a row\n");
+}
+
+#[test]
 fn a_note_that_is_not_there_is_an_answer_and_no_usage_error() {
     let (world, _) = world();
     let _asked = world.daemon(|_| Err(Failure::new(ErrorCode::InvalidArgument, "there is no note")));

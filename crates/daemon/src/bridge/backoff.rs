@@ -19,8 +19,11 @@ impl Backoff {
     /// A bridge ended that had lived this long: how long to wait before the next is started.
     pub(super) fn ended(&mut self, lived: Duration) -> Duration {
         self.quick_ends = if lived >= PROVED { 1 } else { self.quick_ends.saturating_add(1) };
-        let doublings = (self.quick_ends - 1).min(16);
-        FIRST.saturating_mul(1 << doublings).min(LONGEST)
+        match self.quick_ends {
+            // Once is an accident, and callers wait.
+            1 => Duration::ZERO,
+            times => FIRST.saturating_mul(1 << (times - 2).min(16)).min(LONGEST),
+        }
     }
 
     /// The number of quick ends, when they have become a loop.
@@ -34,10 +37,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_quick_end_doubles_the_wait_up_to_half_a_minute() {
+    fn the_first_end_costs_no_wait_and_each_quick_one_after_it_doubles_it_up_to_half_a_minute() {
         let mut backoff = Backoff::default();
         let waits: Vec<u128> = (0..10).map(|_| backoff.ended(Duration::ZERO).as_millis()).collect();
-        assert_eq!(waits, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(waits, [0, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000]);
     }
 
     #[test]
@@ -46,7 +49,7 @@ mod tests {
         for _ in 0..100 {
             backoff.ended(Duration::ZERO);
         }
-        assert_eq!(backoff.ended(PROVED), FIRST);
+        assert_eq!(backoff.ended(PROVED), Duration::ZERO);
         assert_eq!(backoff.crash_loop(), None);
     }
 

@@ -248,7 +248,10 @@ impl Keeper {
         let wait = self.backoff.ended(since.elapsed());
         let how = exit.map_or_else(|| "in an unknown way".to_owned(), describe);
         tracing::warn!(pid, how, wait_ms = wait.as_millis(), "the bridge ended; it is started again");
-        self.retry_after(wait);
+        if let Some(times) = self.backoff.crash_loop() {
+            self.give_up_for_now(&format!("the bridge ended {times} times in a row, the last time {how}"));
+        }
+        self.state = State::Waiting { until: Instant::now() + wait };
     }
 
     fn start_child(&mut self) {
@@ -258,19 +261,22 @@ impl Keeper {
                 let wait = self.backoff.ended(Duration::ZERO);
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
                 tracing::error!(%error, why, wait_ms = wait.as_millis(), "the bridge could not be started");
-                self.retry_after(wait);
+                self.give_up_for_now(&format!("{error}: {why}"));
+                self.state = State::Waiting { until: Instant::now() + wait };
             }
         }
     }
 
-    fn retry_after(&mut self, wait: Duration) {
-        if let Some(times) = self.backoff.crash_loop() {
-            tracing::error!(
-                times,
-                "the bridge keeps ending: agents cannot reach the endpoint; its log lines say why"
-            );
-        }
-        self.state = State::Waiting { until: Instant::now() + wait };
+    /// Says that the endpoint is not served, and has callers refused rather than wait for something that may not
+    /// come.
+    fn give_up_for_now(&mut self, trouble: &str) {
+        tracing::error!(trouble, "agents cannot reach the endpoint");
+        self.listener = None;
+        let trouble = format!("{trouble}; mcp-restart.log says more, and it is tried again");
+        self.published.send_modify(|published| {
+            published.url = None;
+            published.trouble = Some(trouble);
+        });
     }
 
     fn try_start_child(&mut self) -> Result<State, StartError> {
@@ -308,7 +314,10 @@ impl Keeper {
     }
 
     fn publish(&mut self, url: String) {
-        self.published.send_modify(|published| published.url = Some(url.clone()));
+        self.published.send_modify(|published| {
+            published.url = Some(url.clone());
+            published.trouble = None;
+        });
         self.setup.fleet.endpoint(url);
     }
 
@@ -390,5 +399,51 @@ impl std::error::Error for StartError {
             Self::Endpoint(error) => std::error::Error::source(error),
             Self::Program(_, error) | Self::System(error) => Some(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{self, FleetSetup};
+    use crate::last_good::FirstConfig;
+    use mcp_restart_config::{Environment, lookup};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bridge_that_keeps_ending_shows_and_its_callers_are_refused_rather_than_left_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let config_file = folder.path().join("config.json");
+        std::fs::write(&config_file, "{}").unwrap();
+        let environment = Environment { cwd: folder.path().to_owned(), ..Environment::default() };
+        let config = mcp_restart_config::load(&config_file, &environment).unwrap();
+        let children = Children::start(1024).unwrap();
+        let setup = FleetSetup {
+            first: FirstConfig { config, text: Ok("{}".to_owned()) },
+            environment,
+            state_dir: folder.path().to_owned(),
+            socket: lookup::socket(folder.path()),
+            children: children.clone(),
+        };
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut bridge = keep(
+            Beginning::Listener(listener),
+            Setup {
+                fleet: fleet::start(setup).await,
+                children,
+                state_dir: folder.path().to_owned(),
+                address,
+                program: PathBuf::from("/bin/false"),
+                args: Vec::new(),
+                environment: Vec::new(),
+            },
+        );
+        let shown = bridge.published.wait_for(|published| published.trouble.is_some()).await.unwrap();
+        let trouble = shown.trouble.clone().unwrap();
+        assert!(trouble.starts_with("the bridge ended 5 times in a row, the last time with exit code 1"));
+        drop(shown);
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        bridge.end().await;
     }
 }

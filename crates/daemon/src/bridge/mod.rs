@@ -63,12 +63,18 @@ enum Message {
 struct Published {
     url: Option<String>,
     program: Option<crate::program::Program>,
+    trouble: Option<String>,
 }
 
 impl Bridge {
     /// The MCP endpoint, once a bridge serves it.
     pub(crate) fn url(&self) -> Option<String> {
         self.published.borrow().url.clone()
+    }
+
+    /// Why the endpoint is not served.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.published.borrow().trouble.clone()
     }
 
     /// What became of the bridge's program on disk since it was started, if anything.

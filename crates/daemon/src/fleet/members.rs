@@ -318,14 +318,8 @@ impl Members {
         self.shims().find(|(_, shim)| line.contains(shim)).map(|(name, _)| name.to_owned())
     }
 
-    /// The agent below whose shim a process has this socket open.
-    pub(super) fn of_socket(&self, inode: u64) -> Option<String> {
-        self.shims()
-            .find(|(_, shim)| mcp_restart_process::is_open_below(*shim, inode))
-            .map(|(name, _)| name.to_owned())
-    }
-
-    fn shims(&self) -> impl Iterator<Item = (&str, u32)> {
+    /// The agents that have processes, and the shim above each.
+    pub(super) fn shims(&self) -> impl Iterator<Item = (&str, u32)> {
         self.iter().filter_map(|(name, member)| {
             let shim_pid = member.report.launched.as_ref()?.shim_pid?;
             (!member.report.idle).then_some((name, shim_pid))

@@ -168,9 +168,8 @@ enum Message {
         pid: u32,
         reply: oneshot::Sender<Option<String>>,
     },
-    AgentOfSocket {
-        inode: u64,
-        reply: oneshot::Sender<Option<String>>,
+    Shims {
+        reply: oneshot::Sender<Vec<(String, u32)>>,
     },
     Subscribe {
         events: mpsc::Sender<Event>,
@@ -276,9 +275,9 @@ impl Fleet {
         self.ask(|reply| Message::AgentOfProcess { pid, reply }).await.flatten()
     }
 
-    /// The agent below whose shim a process has the socket with this inode open.
-    pub(crate) async fn agent_of_socket(&self, inode: u64) -> Option<String> {
-        self.ask(|reply| Message::AgentOfSocket { inode, reply }).await.flatten()
+    /// The agents that have processes, and the shim above each.
+    pub(crate) async fn shims(&self) -> Vec<(String, u32)> {
+        self.ask(|reply| Message::Shims { reply }).await.unwrap_or_default()
     }
 
     /// Every change from now on, the present state of each agent first. A subscriber that falls far

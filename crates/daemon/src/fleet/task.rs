@@ -180,8 +180,9 @@ impl FleetTask {
             Message::AgentOfProcess { pid, reply } => {
                 let _ = reply.send(self.members.of_process(pid));
             }
-            Message::AgentOfSocket { inode, reply } => {
-                let _ = reply.send(self.members.of_socket(inode));
+            Message::Shims { reply } => {
+                let _ =
+                    reply.send(self.members.shims().map(|(name, shim)| (name.to_owned(), shim)).collect());
             }
             Message::Subscribe { events } => self.subscribe(events),
             Message::Endpoint { url } => {

@@ -31,7 +31,8 @@ pub(crate) enum Process {
     Foreign(u32),
     /// Gone, or nothing that the system tells about.
     Unknown,
-    /// One of this machine, on a system that does not tell which.
+    /// One of this machine that the system does not tell of, or that hides what it has open. It may be below an
+    /// agent.
     Untold,
 }
 
@@ -42,6 +43,8 @@ pub(crate) enum Facts {
     Token(Holder),
     /// The process at the other end of the daemon's socket.
     Socket(Process),
+    /// Over HTTP without a token, from a connection whose process was found before.
+    Admitted(Caller),
     /// Over HTTP without a token.
     Http {
         /// Whether the config demands the operator's token.
@@ -62,6 +65,10 @@ pub(crate) fn decide(facts: Facts) -> Result<Caller, Failure> {
             "an agent's token is in its MCP_RESTART_TOKEN, the operator's in the config, its tokenFile or the \
              daemon's MCP_RESTART_TOKEN",
         )),
+        Facts::Admitted(caller) => match caller {
+            Caller::Agent { .. } | Caller::LocalUser { .. } | Caller::Unknown => Ok(caller),
+            Caller::Operator | Caller::Supervisor => Err(refused("no process is found to be that")),
+        },
         Facts::Http { token_needed: true, .. } => {
             Err(refused("a token is needed").hint("send the header `Authorization: Bearer TOKEN`"))
         }
@@ -144,6 +151,16 @@ mod tests {
             assert!(http(true, true, process.clone()).is_err());
             assert!(http(true, false, process.clone()).is_err());
             assert!(http(false, false, process).is_err());
+        }
+    }
+
+    #[test]
+    fn who_was_found_before_is_the_same_again() {
+        let claude = Caller::Agent { name: "claude".into() };
+        assert_eq!(decide(Facts::Admitted(claude.clone())), Ok(claude));
+        assert_eq!(decide(Facts::Admitted(Caller::Unknown)), Ok(Caller::Unknown));
+        for strong in [Caller::Operator, Caller::Supervisor] {
+            assert!(decide(Facts::Admitted(strong)).is_err());
         }
     }
 

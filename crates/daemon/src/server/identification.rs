@@ -4,11 +4,12 @@ use super::callers::{Facts, Holder, Process, decide};
 use crate::fleet::Fleet;
 use mcp_restart_config::Secret;
 use mcp_restart_process::peer::SocketPeer;
-use mcp_restart_process::{TcpPeer, effective_uid, tcp_peer, tree};
+use mcp_restart_process::{TcpPeer, effective_uid, is_open_below, owner_of_socket, tcp_peer, tree};
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::request::Credential;
 use std::net::SocketAddr;
 use subtle::ConstantTimeEq;
+use tokio::task::spawn_blocking;
 
 /// Finds out who asks.
 #[derive(Debug)]
@@ -41,12 +42,13 @@ impl Identification {
     ) -> Result<Caller, Failure> {
         let facts = match credential {
             Credential::Peer => Facts::Socket(connection.clone()),
-            Credential::Http { .. } if matches!(connection, Process::Below(_)) => {
+            Credential::Http { .. } | Credential::Admitted(_) if matches!(connection, Process::Below(_)) => {
                 return Err(Failure::new(
                     ErrorCode::NotAllowed,
                     "a process of an agent may not speak for callers over HTTP",
                 ));
             }
+            Credential::Admitted(caller) => Facts::Admitted(caller),
             Credential::Token(token) | Credential::Http { token: Some(token), .. } => {
                 Facts::Token(self.holder(token).await)
             }
@@ -75,10 +77,18 @@ impl Identification {
             TcpPeer::Nobody => Process::Unknown,
             TcpPeer::Untold => Process::Untold,
             TcpPeer::Local { uid, .. } if uid != effective_uid() && uid != 0 => Process::Foreign(uid),
-            TcpPeer::Local { inode, .. } => match self.fleet.agent_of_socket(inode).await {
-                Some(agent) => Process::Below(agent),
-                None => Process::Local(None),
-            },
+            TcpPeer::Local { uid, inode } => {
+                let shims = self.fleet.shims().await;
+                // It reads the descriptors of many processes: the others are not to wait for that.
+                let found = spawn_blocking(move || find_owner(&shims, inode)).await;
+                match found {
+                    Ok(Owner::Agent(agent)) => Process::Below(agent),
+                    Ok(Owner::Process(pid)) if tree::Process::of(pid).is_some() => self.of_pid(pid).await,
+                    // Root's own descriptors are shown to nobody else.
+                    Ok(Owner::Hidden) if uid == 0 && effective_uid() != 0 => Process::Local(None),
+                    Ok(_) | Err(_) => Process::Untold,
+                }
+            }
         }
     }
 
@@ -87,6 +97,22 @@ impl Identification {
             Some(agent) => Process::Below(agent),
             None => Process::Local(Some(pid)),
         }
+    }
+}
+
+/// Whose a socket is.
+enum Owner {
+    Agent(String),
+    Process(u32),
+    /// Nobody's whose descriptors may be read.
+    Hidden,
+}
+
+/// Looks for who has the socket open, first below the agents' shims.
+fn find_owner(shims: &[(String, u32)], inode: u64) -> Owner {
+    match shims.iter().find(|(_, shim)| is_open_below(*shim, inode)) {
+        Some((agent, _)) => Owner::Agent(agent.clone()),
+        None => owner_of_socket(inode).map_or(Owner::Hidden, Owner::Process),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::callers::Process;
+use super::talk::is_over_http;
 use crate::fleet::Lifecycle;
 use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, ServerStatus};
 use mcp_restart_protocol::paths::RestartPath;
@@ -20,7 +21,7 @@ impl Context {
             self.fleet.delivered(delivery);
             return Ok(Answer::Done);
         }
-        let over_http = matches!(credential, Credential::Http { .. });
+        let over_http = is_over_http(&credential);
         let caller = self.identification.caller(process, credential).await?;
         if over_http && let Caller::Agent { name } = &caller {
             self.fleet.connected(name.clone());
@@ -50,7 +51,8 @@ impl Context {
             Request::Logs { name, lines } => self.fleet.logs(caller, name, lines).await.map(Answer::Logs),
             Request::Terminal { name } => self.fleet.terminal(name).await.map(Answer::Terminal),
             Request::McpConfig { name } => self.fleet.mcp_config(caller, name).await.map(Answer::McpConfig),
-            Request::Authenticate | Request::Delivered { .. } => Ok(Answer::Done),
+            Request::Authenticate => Ok(Answer::Admitted(caller)),
+            Request::Delivered { .. } => Ok(Answer::Done),
             Request::Subscribe => {
                 Err(Failure::new(ErrorCode::Internal, "a subscription was taken for a request"))
             }
@@ -68,6 +70,7 @@ impl Context {
             config_error: agents.config_error,
             state_dir: self.state_dir.display().to_string(),
             stale: self.stale(),
+            endpoint_error: self.bridge.trouble(),
             pending_config: agents.pending_config,
             adopted: agents.adopted,
             recovered: agents.recovered,

@@ -123,7 +123,7 @@ async fn answer(
 ) {
     let ClientFrame { id, credential, request } = frame;
     // Over HTTP it is the bridge that writes the answer to the caller, and says when it has.
-    let ours_to_deliver = !matches!(credential, Credential::Http { .. });
+    let ours_to_deliver = !is_over_http(&credential);
     let result = context.answer(process, credential, request).await;
     let delivery = result.as_ref().ok().and_then(delivery_of).filter(|_| ours_to_deliver);
     let frame = ServerFrame { id, body: result.map_or_else(ServerBody::Failed, ServerBody::Answer) };
@@ -174,6 +174,11 @@ async fn write(writing: WritingHalf, mut to_write: mpsc::Receiver<Outgoing>, con
             context.fleet.delivered(delivery);
         }
     }
+}
+
+/// Whether the caller is one of the bridge's.
+pub(super) fn is_over_http(credential: &Credential) -> bool {
+    matches!(credential, Credential::Http { .. } | Credential::Admitted(_))
 }
 
 fn delivery_of(answer: &Answer) -> Option<u64> {

@@ -2,6 +2,7 @@
 
 mod launch;
 mod signals;
+mod sock_diag;
 pub(crate) mod tcp;
 pub(crate) mod tree;
 

@@ -1,6 +1,6 @@
 //! Who has a TCP socket of this machine: the kernel's tables, then the descriptors of processes.
 
-use super::tree;
+use super::{sock_diag, tree};
 use crate::facts;
 use crate::peer::TcpPeer;
 use crate::tree::Process;
@@ -9,13 +9,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Who connected from `peer` to our `local`.
 pub fn tcp_peer(local: SocketAddr, peer: SocketAddr) -> TcpPeer {
-    look_up(peer, local).map_or(TcpPeer::Nobody, |Socket { uid, inode }| TcpPeer::Local { uid, inode })
+    let socket = sock_diag::ask(peer, local).or_else(|| look_through(peer, local));
+    socket.map_or(TcpPeer::Nobody, |Socket { uid, inode }| TcpPeer::Local { uid, inode })
 }
 
 /// Whether a process below `root` has this socket open.
 pub fn is_open_below(root: u32, inode: u64) -> bool {
     let below = tree::below(root, |_| false).members;
     owner_of_inode(inode, below.into_iter().map(|process| process.pid)).is_some()
+}
+
+/// The process that has this socket open, the one with the lowest number if there are more: those that
+/// inherited it come later. `None` also if no process that has it may be looked at.
+pub fn owner_of_socket(inode: u64) -> Option<u32> {
+    owner_of_inode(inode, facts::pids())
 }
 
 /// Which of these processes has the socket open.
@@ -39,18 +46,19 @@ pub fn listener_on(address: SocketAddr) -> Option<Process> {
     let nowhere = SocketAddr::new(everywhere, 0);
     let socket = [address.ip(), everywhere]
         .into_iter()
-        .find_map(|ip| look_up(SocketAddr::new(ip, address.port()), nowhere))?;
-    Process::of(owner_of_inode(socket.inode, facts::pids())?)
+        .find_map(|ip| look_through(SocketAddr::new(ip, address.port()), nowhere))?;
+    Process::of(owner_of_socket(socket.inode)?)
 }
 
 /// One end of a connection.
 #[derive(Debug, PartialEq, Eq)]
-struct Socket {
-    uid: u32,
-    inode: u64,
+pub(super) struct Socket {
+    pub(super) uid: u32,
+    pub(super) inode: u64,
 }
 
-fn look_up(its_local: SocketAddr, its_remote: SocketAddr) -> Option<Socket> {
+/// Reads the tables of all sockets, which also tell of those that listen.
+fn look_through(its_local: SocketAddr, its_remote: SocketAddr) -> Option<Socket> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .into_iter()
         .filter_map(|table| fs::read_to_string(table).ok())
@@ -111,10 +119,14 @@ mod tests {
         let found = tcp_peer(served.local_addr().unwrap(), peer);
         let TcpPeer::Local { uid, inode } = found else { panic!("{found:?}") };
         assert_eq!(uid, effective_uid());
+        // Where the kernel is not asked, its tables tell the same.
+        let in_the_tables = look_through(peer, served.local_addr().unwrap());
+        assert_eq!(in_the_tables, Some(Socket { uid, inode }));
         let link = fs::read_link(format!("/proc/self/fd/{}", client.as_raw_fd())).unwrap();
         assert_eq!(link.to_str().unwrap(), format!("socket:[{inode}]"));
         let own = std::process::id();
         assert_eq!(owner_of_inode(inode, [1, own]), Some(own));
+        assert_eq!(owner_of_socket(inode), Some(own));
         assert_eq!(owner_of_inode(inode, []), None);
     }
 
