@@ -16,9 +16,28 @@ use tokio::sync::{mpsc, oneshot};
 /// A handle on the task that owns the children.
 #[derive(Debug, Clone)]
 pub(crate) struct Children {
-    // Unbounded, since starting a process must not wait: one message per process and per signal to one.
-    messages: mpsc::UnboundedSender<Message>,
+    system: System,
     descriptors: u64,
+}
+
+/// Who starts and signals them.
+#[derive(Debug, Clone)]
+enum System {
+    /// The kernel, by way of the task that reaps them.
+    // Unbounded, since starting a process must not wait: one message per process and per signal to one.
+    Real(mpsc::UnboundedSender<Message>),
+    /// A test's world.
+    #[cfg(test)]
+    StandIn(std::sync::Arc<dyn StandIn>),
+}
+
+/// Takes the place of the kernel in tests.
+#[cfg(test)]
+pub(crate) trait StandIn: std::fmt::Debug + Send + Sync {
+    /// Starts a program and gives its process id.
+    fn spawn(&self, program: Spawn) -> io::Result<u32>;
+    /// Signals one that was started here.
+    fn signal(&self, pid: u32, signal: Signal);
 }
 
 #[derive(Debug)]
@@ -33,7 +52,13 @@ impl Children {
         let ended = signal(SignalKind::child())?;
         let (messages, inbox) = mpsc::unbounded_channel();
         tokio::spawn(reap(inbox, ended));
-        Ok(Self { messages, descriptors })
+        Ok(Self { system: System::Real(messages), descriptors })
+    }
+
+    /// Children of a test's world.
+    #[cfg(test)]
+    pub(crate) fn of(stand_in: std::sync::Arc<dyn StandIn>) -> Self {
+        Self { system: System::StandIn(stand_in), descriptors: 1024 }
     }
 
     /// Starts a program and gives its process id and, once it has ended, how. The receiver fails only when
@@ -43,11 +68,17 @@ impl Children {
         path: RestartPath,
         program: Spawn,
     ) -> io::Result<(u32, oneshot::Receiver<Exit>)> {
-        let child = spawn(path, program)?;
-        let pid = child.pid();
         let (ended, exit) = oneshot::channel();
-        let _ = self.messages.send(Message::Started(child, ended));
-        Ok((pid, exit))
+        match &self.system {
+            System::Real(messages) => {
+                let child = spawn(path, program)?;
+                let pid = child.pid();
+                let _ = messages.send(Message::Started(child, ended));
+                Ok((pid, exit))
+            }
+            #[cfg(test)]
+            System::StandIn(stand_in) => Ok((stand_in.spawn(program)?, exit)),
+        }
     }
 
     /// How many descriptors shims and agents may have.
@@ -57,7 +88,11 @@ impl Children {
 
     /// Signals a child, unless it has ended.
     pub(crate) fn signal(&self, path: RestartPath, pid: u32, signal: Signal) {
-        let _ = self.messages.send(Message::Signal { pid, path, signal });
+        match &self.system {
+            System::Real(messages) => drop(messages.send(Message::Signal { pid, path, signal })),
+            #[cfg(test)]
+            System::StandIn(stand_in) => stand_in.signal(pid, signal),
+        }
     }
 }
 

@@ -231,7 +231,7 @@ fn any_move() -> impl Strategy<Value = Move> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(500), ..ProptestConfig::default() })]
 
     /// The assertions in `World` are the laws: at most one process, exactly one answer, generations
     /// that never go down, a deadline whenever somebody waits, nothing launched after shutdown began.

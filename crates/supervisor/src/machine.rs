@@ -153,11 +153,6 @@ impl<L> Machine<L> {
         }
     }
 
-    /// Whether the process has yet to live long enough for its start to be a success.
-    pub fn is_settling(&self) -> bool {
-        matches!(self.state, State::Running { settling: Some(_), .. })
-    }
-
     /// What has been begun and has not come to its end, so that it has to be finished whatever happens.
     pub fn under_way(&self) -> Option<UnderWay> {
         let this = UnderWay::Launch { generation: self.generation };

@@ -25,8 +25,8 @@ use mcp_restart_supervisor::{Effect, Event, Machine, Outcome, Ticket, UnderWay};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// What the fleet task tells an agent task.
 #[derive(Debug)]
@@ -57,8 +57,6 @@ pub(super) struct Report {
     pub stuck: bool,
     /// Nothing is under way that would be cut short if its daemon made way now.
     pub steady: bool,
-    /// See [`Machine::is_settling`].
-    pub settling: bool,
     /// A process has ended and its shim waits until that is stored.
     pub to_save: bool,
     /// See [`Machine::under_way`].
@@ -125,7 +123,6 @@ impl AgentTask {
             closing: self.machine.is_closing(),
             stuck: self.machine.is_stuck(),
             steady: self.machine.is_steady(),
-            settling: self.machine.is_settling(),
             to_save: false,
             under_way: self.machine.under_way(),
             seen: 0,
@@ -145,7 +142,7 @@ struct Running {
 impl Running {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
-            let deadline = self.task.machine.deadline();
+            let deadline = self.task.machine.deadline().map(Instant::from_std);
             let event = tokio::select! {
                 // What an earlier daemon had begun is ordered at adoption, and tells why a process ended.
                 biased;
@@ -192,7 +189,7 @@ impl Running {
         let mut answers = Vec::new();
         let mut events = vec![event];
         while let Some(event) = events.pop() {
-            for effect in self.task.machine.handle(event, Instant::now()) {
+            for effect in self.task.machine.handle(event, Instant::now().into_std()) {
                 match effect {
                     Effect::Answer(ticket, outcome) => answers.push((ticket, outcome)),
                     other => events.extend(self.carry_out(other).await),
@@ -254,7 +251,7 @@ impl Running {
     }
 
     async fn launch(&mut self, generation: u64, launch: Launch) -> io::Result<()> {
-        handoff::promote(&self.task.state_dir, &self.task.name, generation);
+        handoff::promote(&self.task.state_dir, &self.task.name, generation, launch.handoff.as_deref());
         let mut link = match self.prepared.take() {
             Some(link) => link,
             None => self.spawn_shim(launch.path)?,
@@ -356,7 +353,7 @@ async fn heard(link: &mut Option<Link>) -> Option<FromShim> {
 /// Waits for a moment that may never come.
 pub(super) async fn until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

@@ -7,7 +7,7 @@ use super::handoff;
 use super::intent::{Finish, Goal, Intent};
 use super::requests::stop_plan;
 use super::task::{Audience, FleetTask, Pending};
-use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure, Recovered, RestartAnswer};
+use mcp_restart_protocol::answer::{ErrorCode, Failure, Recovered, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_supervisor::{Event as MachineEvent, Mode, StopAsk, StopPlan};
@@ -134,8 +134,7 @@ impl FleetTask {
         if !self.members.is_idle(name) {
             handoff.config_diff = self.members.diff(name, entry);
         }
-        let asker = handoff.notes.first().map_or(Caller::Supervisor, |note| note.from.clone());
-        let launch = self.prepare_restart(entry, path, &handoff, &asker)?;
+        let launch = self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff))?;
         let pending = Pending::Restart {
             name: name.clone(),
             entry: entry.agent.clone(),

@@ -20,8 +20,9 @@ pub(super) fn file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("handoff").join(format!("{name}.json"))
 }
 
-/// The hand-off of a restart that is about to be accepted; restarts that are joined keep all their notes,
-/// and with `unsettled` a process that is replaced before it could look at its own hands it on.
+/// The hand-off of a restart that is about to be accepted; restarts that are joined keep all their notes.
+/// `launching` is the number of the launch that is under way: its process is replaced before it could look at its
+/// own notes, and hands them on.
 pub(super) fn compose(
     state_dir: &Path,
     name: &str,
@@ -29,9 +30,10 @@ pub(super) fn compose(
     note: Note,
     config_diff: &[String],
     request_id: Option<String>,
-    unsettled: bool,
+    launching: Option<u64>,
 ) -> Handoff {
-    let unread = || read_present(state_dir, name).filter(|present| unsettled && present.read_at.is_none());
+    let is_of_launch = |present: &Handoff| launching.is_some_and(|number| present.generation >= number);
+    let unread = || read_present(state_dir, name).filter(|it| it.read_at.is_none() && is_of_launch(it));
     let earlier = read(&next_file(state_dir, name)).or_else(unread);
     let mut notes = earlier.map(|earlier| earlier.notes).unwrap_or_default();
     notes.push(note);
@@ -82,6 +84,16 @@ pub(super) fn write_next(state_dir: &Path, handoff: &Handoff) -> io::Result<()> 
     write(&next, handoff)
 }
 
+/// The hand-off of a restart that was accepted and has not come to its launch.
+pub(super) fn read_next(state_dir: &Path, name: &str) -> Option<Handoff> {
+    read(&next_file(state_dir, name))
+}
+
+/// Who asked for the restart first.
+pub(super) fn asker(handoff: &Handoff) -> Caller {
+    handoff.notes.first().map_or(Caller::Supervisor, |note| note.from.clone())
+}
+
 /// Whether a restart was accepted and has not come to its launch.
 pub(super) fn has_next(state_dir: &Path, name: &str) -> bool {
     next_file(state_dir, name).exists()
@@ -94,14 +106,21 @@ pub(super) fn discard_next(state_dir: &Path, name: &str) {
     }
 }
 
-/// A process of this generation is about to be launched: its note takes the place of the last one.
-pub(super) fn promote(state_dir: &Path, name: &str, generation: u64) {
+/// A process of this generation is about to be launched: what its restart hands on takes the place of the last
+/// note, which a plain start takes away.
+pub(super) fn promote(state_dir: &Path, name: &str, generation: u64, own: Option<&Handoff>) {
     let (next, present) = (next_file(state_dir, name), file(state_dir, name));
-    let done = match read(&next) {
-        Some(handoff) if handoff.generation == generation => std::fs::rename(&next, &present),
-        // Another launch came in between; the notes are for whoever is launched next.
-        Some(handoff) => write(&present, &Handoff { generation, ..handoff }).and_then(|()| remove(&next)),
-        None => remove(&present),
+    let done = match (own, read(&next)) {
+        (Some(own), Some(it)) if it == *own && it.generation == generation => {
+            std::fs::rename(&next, &present)
+        }
+        (Some(own), it) => {
+            let put = write(&present, &Handoff { generation, ..own.clone() });
+            // Another is of a later restart, which is still to come.
+            let is_own = it.is_some_and(|it| (it.at, &it.notes) == (own.at, &own.notes));
+            if is_own { put.and_then(|()| remove(&next)) } else { put }
+        }
+        (None, _) => remove(&present),
     };
     if let Err(error) = done {
         tracing::error!(agent = name, %error, "the hand-off note could not be put in place");
@@ -176,7 +195,7 @@ mod tests {
     }
 
     fn accept(state_dir: &Path, generation: u64, note: Note) -> Handoff {
-        let handoff = compose(state_dir, "a", generation, note, &[], None, false);
+        let handoff = compose(state_dir, "a", generation, note, &[], None, None);
         write_next(state_dir, &handoff).unwrap();
         handoff
     }
@@ -185,30 +204,42 @@ mod tests {
     fn the_running_process_keeps_its_note_until_the_next_is_launched() {
         let dir = tempfile::tempdir().unwrap();
         let state_dir = dir.path();
-        accept(state_dir, 2, note(Caller::Operator, "one"));
-        promote(state_dir, "a", 2);
+        let first = accept(state_dir, 2, note(Caller::Operator, "one"));
+        promote(state_dir, "a", 2, Some(&first));
         accept(state_dir, 3, note(Caller::Operator, "two"));
         let joined = accept(state_dir, 3, note(Caller::Operator, "three"));
         assert_eq!(joined.notes.len(), 2, "joined restarts keep all their notes");
         assert_eq!(read_present(state_dir, "a").unwrap().generation, 2);
-        promote(state_dir, "a", 3);
+        promote(state_dir, "a", 3, Some(&joined));
         assert_eq!(read_present(state_dir, "a").unwrap(), joined);
-        promote(state_dir, "a", 4);
+        promote(state_dir, "a", 4, None);
         assert_eq!(read_present(state_dir, "a"), None, "a plain start has no note");
     }
 
     #[test]
     fn a_process_that_is_replaced_before_it_settled_hands_its_unread_notes_on() {
         let dir = tempfile::tempdir().unwrap();
-        let next = |unsettled| {
+        let next = |launching| {
             let note = note(Caller::Operator, "two");
-            compose(dir.path(), "a", 3, note, &[], None, unsettled).notes.len()
+            compose(dir.path(), "a", 3, note, &[], None, launching).notes.len()
         };
-        accept(dir.path(), 2, note(Caller::Operator, "one"));
-        promote(dir.path(), "a", 2);
-        assert_eq!((next(true), next(false)), (2, 1));
+        let first = accept(dir.path(), 2, note(Caller::Operator, "one"));
+        promote(dir.path(), "a", 2, Some(&first));
+        assert_eq!((next(Some(2)), next(Some(3)), next(None)), (2, 1, 1));
         mark_read(dir.path(), &mut read_present(dir.path(), "a").unwrap());
-        assert_eq!(next(true), 1);
+        assert_eq!(next(Some(2)), 1);
+    }
+
+    #[test]
+    fn a_restart_that_is_accepted_before_the_one_in_front_of_it_launches_keeps_its_note() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = accept(dir.path(), 1, note(Caller::Operator, "one"));
+        let second = accept(dir.path(), 1, note(Caller::Operator, "two"));
+        promote(dir.path(), "a", 1, Some(&first));
+        assert_eq!(read_present(dir.path(), "a"), Some(first));
+        promote(dir.path(), "a", 2, Some(&second));
+        assert_eq!(read_present(dir.path(), "a"), Some(Handoff { generation: 2, ..second }));
+        assert!(!has_next(dir.path(), "a"));
     }
 
     #[test]
@@ -216,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         accept(dir.path(), 2, note(Caller::Operator, "one"));
         discard_next(dir.path(), "a");
-        promote(dir.path(), "a", 2);
+        promote(dir.path(), "a", 2, None);
         assert_eq!(read_present(dir.path(), "a"), None);
     }
 
@@ -225,9 +256,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let accepted = accept(dir.path(), 2, note(Caller::Operator, "one"));
         assert_eq!(take_back(dir.path(), "a", 2), accepted, "not yet put in place");
-        promote(dir.path(), "a", 2);
+        promote(dir.path(), "a", 2, Some(&accepted));
         assert_eq!(take_back(dir.path(), "a", 2), accepted, "put in place for a process that never came");
-        promote(dir.path(), "a", 2);
+        promote(dir.path(), "a", 2, Some(&accepted));
         assert_eq!(read_present(dir.path(), "a"), Some(accepted));
         assert_eq!(take_back(dir.path(), "a", 3).notes, [], "the note of the process before is not its own");
     }

@@ -31,7 +31,7 @@ pub(super) struct Intent {
 }
 
 /// How an agent is to be in the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Goal {
     /// Not running.
@@ -82,8 +82,12 @@ impl Intent {
     #[must_use]
     pub(super) fn after(mut self, earlier: Option<&Self>) -> Self {
         if let Some(earlier) = earlier.filter(|earlier| earlier.goal != Goal::Stop) {
-            self.generation = self.generation.max(earlier.generation);
+            // A start adds no launch to the one that is under way.
+            let own = if self.goal == Goal::Start { 0 } else { self.generation };
+            self.generation = own.max(earlier.generation);
             if self.goal != Goal::Stop {
+                // Whoever starts what is being restarted takes nothing away from the restart.
+                self.goal = earlier.goal.max(self.goal);
                 self.requests.splice(0..0, earlier.requests.iter().cloned());
             }
         }
@@ -126,6 +130,8 @@ impl Intent {
             (Goal::Stop, Some(living)) if living.generation <= self.generation => Finish::Stop,
             (Goal::Stop, _) => Finish::Done,
             (_, Some(living)) if living.generation >= self.generation => Finish::Done,
+            // It was found running when it was asked for.
+            (Goal::Start, Some(living)) if !living.stopping => Finish::Done,
             (_, Some(living)) => Finish::Launch { stop_begun: living.stopping },
             // It was launched, and has ended since.
             (_, None) if ended >= Some(self.generation) => Finish::Done,
@@ -171,6 +177,8 @@ mod tests {
             (Goal::Restart, 4, None, None, Finish::Launch { stop_begun: false }),
             (Goal::Start, 1, None, None, Finish::Launch { stop_begun: false }),
             (Goal::Start, 1, living(1, false), None, Finish::Done),
+            (Goal::Start, 2, living(1, false), None, Finish::Done),
+            (Goal::Start, 2, living(1, true), None, Finish::Launch { stop_begun: true }),
             (Goal::Start, 1, None, Some(1), Finish::Done),
         ];
         for (goal, generation, living, ended, left) in table {
@@ -194,7 +202,10 @@ mod tests {
                             assert!(!launched, "{number} was launched already");
                         }
                         Finish::Done if goal == Goal::Stop => assert!(living.is_none() || last > number),
-                        Finish::Done => assert!(launched, "{number} was never launched"),
+                        Finish::Done => {
+                            let runs = living.is_some_and(|living| !living.stopping);
+                            assert!(launched || goal == Goal::Start && runs, "{number} was never launched");
+                        }
                     }
                 }
             }
@@ -213,6 +224,9 @@ mod tests {
             (4, &[][..]),
             "what it may have launched is to go too"
         );
+        let start = intent(Goal::Start, 5).after(Some(&first));
+        assert_eq!((start.goal, start.generation), (Goal::Restart, 4), "it is still that restart");
+        assert_eq!(start.requests, [key("one")]);
         let start = intent(Goal::Start, 4).after(Some(&stop));
         assert_eq!((start.goal, start.generation), (Goal::Start, 4));
     }

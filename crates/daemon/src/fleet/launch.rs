@@ -4,7 +4,7 @@ use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
 use mcp_restart_config::{Agent, Inject, KeepChildren};
 use mcp_restart_process::file::open_log;
 use mcp_restart_process::preflight::{self, Unusable};
-use mcp_restart_protocol::answer::{ErrorCode, Failure};
+use mcp_restart_protocol::answer::{ErrorCode, Failure, Handoff};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
@@ -59,6 +59,8 @@ pub(super) struct Launch {
     pub hash: u64,
     /// The way by which this came about.
     pub path: RestartPath,
+    /// What a restart hands on.
+    pub handoff: Option<Box<Handoff>>,
     /// What the shim is told.
     pub shim: Box<ShimLaunch>,
 }
@@ -118,7 +120,7 @@ pub(super) fn prepare(
             KeepChildren::Named(names) => shim::KeepChildren::Named(names.clone()),
         },
     };
-    Ok(Launch { agent: Arc::clone(agent), hash, path, shim: Box::new(shim) })
+    Ok(Launch { agent: Arc::clone(agent), hash, path, handoff: None, shim: Box::new(shim) })
 }
 
 /// Where an agent's generated MCP config is.

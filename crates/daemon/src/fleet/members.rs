@@ -140,11 +140,6 @@ impl Members {
         self.by_name.get(name).is_none_or(|member| member.report.idle)
     }
 
-    /// Whether its process has yet to live long enough for its start to be a success.
-    pub(super) fn is_settling(&self, name: &str) -> bool {
-        self.by_name.get(name).is_some_and(|member| member.report.settling)
-    }
-
     /// Another agent that is not idle and whose files an agent of this name would share: its name differs
     /// in its case alone, or has the same hash.
     pub(super) fn namesake(&self, name: &str) -> Option<&str> {

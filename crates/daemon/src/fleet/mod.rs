@@ -349,6 +349,9 @@ fn gone() -> Failure {
 }
 
 #[cfg(test)]
+mod laws;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use mcp_restart_config::{Environment, lookup};

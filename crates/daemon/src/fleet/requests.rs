@@ -23,11 +23,11 @@ impl FleetTask {
         let prepared = self
             .admit(&request.caller, &request.name)
             .and_then(|()| self.entry_read_again(&request.name))
-            .and_then(|entry| self.prepare(&entry, request.path, None).map(|launch| (entry, launch)));
+            .and_then(|entry| self.prepare_start(&entry, request.path).map(|launch| (entry, launch)));
         match prepared {
             Ok((entry, launch)) => {
                 let name = entry.agent.name.clone();
-                if self.members.is_idle(&name) && !self.is_being_restarted(&name) {
+                if self.members.is_idle(&name) && self.restart_under_way(&name).is_none() {
                     handoff::discard_next(&self.state_dir, &name);
                 }
                 self.begin_launch(&name, Goal::Start, request.path);
@@ -131,9 +131,10 @@ impl FleetTask {
         let note = Note { from: caller.clone(), text: request.note.clone() };
         let generation = self.members.generation(&name).saturating_add(1);
         let request_id = request.request_id.clone();
-        let unsettled = self.members.is_settling(&name);
+        let intent = self.store.intent(&name).filter(|intent| intent.goal != Goal::Stop);
+        let launching = intent.map(|intent| intent.generation);
         let handoff =
-            handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, unsettled);
+            handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, launching);
         let launch = self.prepare_restart(&entry, path, &handoff, caller)?;
         handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
             Failure::new(ErrorCode::Internal, format!("the hand-off for {name} could not be stored: {error}"))
@@ -161,6 +162,25 @@ impl FleetTask {
         if inherits { intent.requests.clone() } else { own.into_iter().collect() }
     }
 
+    /// The launch of a start. One that joins a restart is as that one was to be: who starts an agent does not
+    /// take its conversation away.
+    fn prepare_start(&mut self, entry: &Entry, path: RestartPath) -> Result<Launch, Failure> {
+        let name = &entry.agent.name;
+        let joined = self.restart_under_way(name).and_then(|generation| {
+            // One that an earlier daemon had begun may have its note in place already.
+            let waits = self.waiting.contains(name);
+            if waits {
+                Some(handoff::take_back(&self.state_dir, name, generation))
+            } else {
+                handoff::read_next(&self.state_dir, name)
+            }
+        });
+        match joined {
+            Some(handoff) => self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff)),
+            None => self.prepare(entry, path, None),
+        }
+    }
+
     /// The launch of a restart, whose prompt says who asked for it and what they wrote.
     pub(super) fn prepare_restart(
         &mut self,
@@ -174,7 +194,8 @@ impl FleetTask {
         let asker = describe(asker, name);
         let prompt =
             mcp_restart_agents::restart_prompt(&asker, handoff.generation, &notes, &handoff.config_diff);
-        self.prepare(entry, path, Some(Restart { prompt: &prompt, session_id: None }))
+        let launch = self.prepare(entry, path, Some(Restart { prompt: &prompt, session_id: None }))?;
+        Ok(Launch { handoff: Some(Box::new(handoff.clone())), ..launch })
     }
 
     fn under_way(&self, key: &ReplayKey) -> Option<Ticket> {
@@ -185,11 +206,10 @@ impl FleetTask {
         })
     }
 
-    /// Whether a restart was ordered whose agent has not reported about it yet. Its note is not left over from
-    /// an earlier one.
-    fn is_being_restarted(&self, name: &str) -> bool {
-        let restarts = |pending: &Pending| matches!(pending, Pending::Restart { name: of, .. } if of == name);
-        self.pending.values().any(restarts)
+    /// The number of the launch that a restart under way leads to. Its note is not left over from an earlier one.
+    fn restart_under_way(&self, name: &str) -> Option<u64> {
+        let intent = self.store.intent(name).filter(|intent| intent.goal == Goal::Restart);
+        intent.map(|intent| intent.generation)
     }
 
     fn admit(&self, caller: &Caller, target: &str) -> Result<(), Failure> {

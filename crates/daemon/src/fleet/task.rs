@@ -23,8 +23,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// How long launches wait for an endpoint.
 const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);
@@ -125,6 +126,7 @@ impl FleetTask {
         loop {
             give_up = give_up.filter(|_| !self.waiting.is_empty());
             tokio::select! {
+                biased;
                 message = inbox.recv() => match message {
                     Some(message) => self.handle(message),
                     None => return,
@@ -276,7 +278,10 @@ impl FleetTask {
         self.is_closing = true;
         self.closing = Some(reply);
         let names: Vec<String> = self.members.iter().map(|(name, _)| name.to_owned()).collect();
-        self.waiting.clear();
+        for name in std::mem::take(&mut self.waiting) {
+            // One whose entry was removed has no task that would tell.
+            self.store.forget_intent(&name);
+        }
         for name in names {
             if !self.members.is_idle(&name) {
                 self.store.begin(&name, Intent::stop(path, self.members.generation(&name)));
