@@ -55,13 +55,19 @@ impl House {
         fs::rename(new, self.bin(program.file_name().unwrap().to_str().unwrap())).unwrap();
     }
 
-    /// A script in the place of the daemon's program; `$check` says whether it is only asked.
+    /// A script in the place of the daemon's program; `$check` says whether it is only asked, and `accept` answers
+    /// that as a daemon's program does.
     fn install_script(&self, script: &str) {
+        let head = "case \"$*\" in *--check*) check=yes;; esac\n\
+                    accept() { echo 'mcp-restartd 9.9.9 accepts /c and /s'; exit; }\n";
+        self.write_program("mcp-restartd", &format!("{head}{script}"));
+    }
+
+    fn write_program(&self, name: &str, script: &str) {
         let new = self.bin("new");
-        let head = "#!/bin/sh\ncase \"$*\" in *--check*) check=yes;; esac\n";
-        fs::write(&new, format!("{head}{script}\n")).unwrap();
+        fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
-        fs::rename(new, self.daemon_program()).unwrap();
+        fs::rename(new, self.bin(name)).unwrap();
     }
 
     fn ctl(&self, arguments: &[&str]) -> Run {
@@ -211,20 +217,22 @@ fn a_program_that_is_not_fit_leaves_the_old_daemon_serving() {
     let unchanged = || assert_eq!((house.stack.daemon_pid(), house.agents(&["a"])), before);
 
     house.install_script("echo 'error: the field agents is gone' >&2; echo 'hint: weep' >&2; exit 6");
-    let run = house.ctl(&["upgrade"]).failed(6, "refuses: the field agents is gone; the daemon (pid ");
+    let run = house.ctl(&["upgrade"]).failed(6, "refuses: the field agents is gone");
+    assert!(run.stderr.contains("goes on as before: "), "{run:?}");
     assert!(run.stderr.contains("hint: weep"), "{run:?}");
     unchanged();
-    house.install_script("exit 3");
-    house.ctl(&["upgrade"]).failed(1, "goes on as before");
-    unchanged();
-    house.install_script("exec sleep 1000");
-    house.ctl(&["upgrade", "--timeout", "0.3"]).failed(7, "not done after 0.3 s");
+    house.install_script("echo 'libx.so.1: not found' >&2; exit 3");
+    let run = house.ctl(&["upgrade"]).failed(1, "goes on as before");
+    assert!(run.stderr.contains("fails: `--check` ended with exit status: 3"), "{run:?}");
+    assert!(run.stderr.contains("\n  libx.so.1: not found\n"), "{run:?}");
     unchanged();
     fs::set_permissions(house.daemon_program(), Permissions::from_mode(0o644)).unwrap();
     house.ctl(&["upgrade"]).failed(1, "Permission denied");
     unchanged();
     fs::remove_file(house.daemon_program()).unwrap();
     house.ctl(&["upgrade"]).failed(1, "there is no program");
+    let stale = house.stack.json(&["status"])["stale"].as_str().unwrap().to_owned();
+    assert!(stale.contains("is not there any more; put it there again"), "{stale}");
     unchanged();
     house.install(Path::new(PROGRAMS[0]));
     fs::write(house.stack.config(), "{ half").unwrap();
@@ -236,11 +244,61 @@ fn a_program_that_is_not_fit_leaves_the_old_daemon_serving() {
 }
 
 #[test]
+fn a_program_that_succeeds_at_anything_else_than_being_a_daemon_is_refused() {
+    let house = House::up(&json!([sleeper("a")]));
+    house.ctl(&["start", "a"]).ok();
+    let before = (house.stack.daemon_pid(), house.agents(&["a"]));
+    for script in ["exit 0", "echo yes", "yes", "echo mcp-restart-http 9.9.9"] {
+        house.install_script(&format!("{script} | head -c 1000000"));
+        let run = house.ctl(&["upgrade"]).failed(1, "is no mcp-restartd");
+        assert!(run.stderr.contains("goes on as before"), "{run:?}");
+        assert_eq!((house.stack.daemon_pid(), house.agents(&["a"])), before, "{script}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_answer_is_ended_with_all_that_it_has_started() {
+    let house = House::up(&json!([]));
+    let before = house.stack.daemon_pid();
+    let hung = house.stack.mailbox("hung");
+    let script = format!("sleep 1000 & echo $! > {}/hung; wait", house.stack.path().display());
+    house.install_script(&script);
+    let run = house.ctl(&["upgrade", "--timeout", "0.5"]).failed(7, "not done after 0.5 s: ");
+    assert!(run.stderr.contains("the old daemon goes on as before"), "{run:?}");
+    wait_until_gone(hung.next().parse().unwrap());
+    house.install_script(&script.replace("wait", "exit 3"));
+    house.ctl(&["upgrade"]).failed(1, "ended with exit status: 3");
+    wait_until_gone(hung.next().parse().unwrap());
+    assert_eq!(house.stack.daemon_pid(), before);
+}
+
+#[test]
+fn a_bridge_that_is_not_fit_leaves_the_old_daemon_and_its_endpoint_serving() {
+    let house = House::up(&json!([]));
+    let before = house.stack.daemon_pid();
+    let table = [
+        (
+            "echo 'libx.so.1: not found' >&2; exit 127",
+            "it ended with exit code 127 and said \"libx.so.1: not found\"",
+        ),
+        ("echo mcp-restart-http 99.0.0", "is version 99.0.0, and mcp-restartd is version "),
+        ("exit 0", "is no mcp-restart-http"),
+    ];
+    for (script, why) in table {
+        house.write_program("mcp-restart-http", script);
+        let run = house.ctl(&["upgrade"]).failed(1, "refuses: the bridge ");
+        assert!(run.stderr.contains(why), "{run:?}");
+        assert_eq!(house.stack.daemon_pid(), before);
+        assert_eq!(house.stack.call(None, "list_agents", &json!({}))["isError"], false);
+    }
+}
+
+#[test]
 fn a_program_that_does_not_come_up_leaves_every_agent_to_the_next_that_does() {
     let house = House::up(&json!([sleeper("a")]));
     house.ctl(&["start", "a"]).ok();
     let before = house.agents(&["a"]);
-    house.install_script("[ $check ] && exit; echo 'error: out of luck' >&2; exit 1");
+    house.install_script("[ $check ] && accept; echo 'error: out of luck' >&2; exit 1");
     let run = house.ctl(&["upgrade"]).failed(1, "the new one does not serve: out of luck");
     assert!(run.stderr.contains("up takes them on"), "{run:?}");
     house.ctl(&["status"]).failed(3, "no daemon runs");
@@ -416,7 +474,7 @@ fn this_daemon_is_upgraded_to_a_newer_one_across_protocol_numbers() {
     house.ctl(&["start", "a"]).ok();
     let (before, came) = (house.agents(&["a"]), house.stack.mailbox("came"));
     house.install_script(&format!(
-        "[ $check ] && exit; echo $$ > {}/came; exec sleep 1000",
+        "[ $check ] && accept; echo $$ > {}/came; exec sleep 1000",
         house.stack.path().display()
     ));
     let upgrade = {

@@ -8,6 +8,7 @@
 
 use crate::context::Place;
 use crate::problem::{Exit, Problem};
+use crate::said::Said;
 use crate::talk::{self, Summary};
 use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::client::ClientError;
@@ -22,9 +23,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a daemon may take until it serves and its endpoint listens.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause between two looks at a daemon that is starting.
 const PAUSE: Duration = Duration::from_millis(4);
+/// So many of the last bytes that it says are kept.
+const KEPT: u64 = 64 * 1024;
 /// What a service manager tells its direct child.
 const MANAGERS: [&str; 5] =
     ["INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID", "XPC_SERVICE_NAME"];
@@ -71,33 +74,6 @@ pub(crate) fn start(
     let (child, said) =
         spawn(path, &program, &flags, owner).map_err(|error| cannot_start(&program, &error))?;
     Ok(Starting { child, said, words: Vec::new(), place: place.clone() })
-}
-
-/// Asks the program of a successor whether it accepts config and state as they are.
-pub(crate) async fn check(place: &Place, program: &Path, launch: &Launch) -> Result<(), Problem> {
-    let arguments: Vec<&OsStr> = arguments(launch).chain([OsStr::new("--check")]).collect();
-    let mut command = as_it_was(program, launch);
-    command.args(&arguments);
-    let shown = program.display();
-    let (child, said) = listened_to(command)
-        .map_err(|error| Problem::caused(Exit::Failed, format!("cannot execute {shown}"), &error))?;
-    let mut checking = Checking(Starting { child, said, words: Vec::new(), place: place.clone() });
-    let seconds = PATIENCE.as_secs();
-    match checking.0.ended_within(PATIENCE).await? {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(checking.0.failure(status)),
-        None => Err(Problem::new(Exit::Failed, format!("`{shown} --check` does not end within {seconds} s"))),
-    }
-}
-
-/// A program that is asked; it ends when nobody waits for its answer any more.
-struct Checking(Starting);
-
-impl Drop for Checking {
-    fn drop(&mut self) {
-        // It has ended by itself, as a rule.
-        let _ = self.0.kill(RestartPath::CtlUpgrade);
-    }
 }
 
 /// Starts the successor of a daemon that has made way, as that one was started.
@@ -179,15 +155,16 @@ impl Starting {
             Exit::Failed
         };
         let said = Said::parse(&String::from_utf8_lossy(&self.words));
-        let problem =
-            Problem::new(exit, said.error.unwrap_or_else(|| format!("the daemon ended at once ({status})")));
-        problem.hint(said.hint.unwrap_or_else(|| self.look_into_log()))
+        let message = said.error_or(|| format!("the daemon ended at once ({status})"));
+        Problem::new(exit, message).hint(said.hint.unwrap_or_else(|| self.look_into_log()))
     }
 
     /// Takes what it has said so far.
     fn listen(&mut self) {
         // It does not wait, so it ends with an error; without the words there is still the status.
-        let _ = self.said.read_to_end(&mut self.words);
+        let _ = (&mut self.said).take(KEPT).read_to_end(&mut self.words);
+        let overlong = self.words.len().saturating_sub(usize::try_from(KEPT).unwrap_or_default());
+        self.words.drain(..overlong);
     }
 
     fn look_into_log(&self) -> String {
@@ -223,32 +200,6 @@ impl Starting {
     }
 }
 
-/// The last `error:` and `hint:` that a program printed.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
-    error: Option<String>,
-    hint: Option<String>,
-}
-
-impl Said {
-    fn parse(text: &str) -> Self {
-        let mut said = Self::default();
-        let mut target: Option<&mut String> = None;
-        for line in text.lines() {
-            if let Some(error) = line.strip_prefix("error: ") {
-                said.hint = None;
-                target = Some(said.error.insert(error.to_owned()));
-            } else if let Some(hint) = line.strip_prefix("hint: ") {
-                target = Some(said.hint.insert(hint.to_owned()));
-            } else if let Some(words) = &mut target {
-                words.push('\n');
-                words.push_str(line);
-            }
-        }
-        said
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "the one process that the command line starts: the daemon")]
 fn spawn(
     path: RestartPath,
@@ -273,7 +224,7 @@ fn spawn(
 
 /// A program in the environment and the working directory of the daemon that was launched like this.
 #[expect(clippy::disallowed_methods, reason = "the daemon that comes after another, and what asks it before")]
-fn as_it_was(program: &Path, launch: &Launch) -> Command {
+pub(crate) fn as_it_was(program: &Path, launch: &Launch) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
@@ -282,7 +233,8 @@ fn as_it_was(program: &Path, launch: &Launch) -> Command {
     command
 }
 
-fn arguments(launch: &Launch) -> impl Iterator<Item = &OsStr> {
+/// The arguments that the daemon was launched with.
+pub(crate) fn arguments(launch: &Launch) -> impl Iterator<Item = &OsStr> {
     launch.arguments.iter().map(|argument| argument.0.as_os_str())
 }
 
@@ -348,13 +300,5 @@ mod tests {
         }
         assert!(passes("MCP_RESTART_TOKEN", "operator", Owner::User));
         assert!(!passes("MCP_RESTART_TOKEN", "operator", Owner::Demo));
-    }
-
-    #[test]
-    fn the_daemons_own_last_words_are_found_among_its_log_lines() {
-        let said = Said::parse("INFO starting\nerror: port 1 is taken\nby pid 2\nhint: take another\n");
-        assert_eq!(said.error.as_deref(), Some("port 1 is taken\nby pid 2"));
-        assert_eq!(said.hint.as_deref(), Some("take another"));
-        assert_eq!(Said::parse("INFO starting\n"), Said::default());
     }
 }

@@ -11,12 +11,14 @@
 
 mod arguments;
 mod attach;
+mod candidate;
 mod commands;
 mod context;
 mod daemon_process;
 mod demo;
 mod problem;
 mod render;
+mod said;
 mod screen;
 mod shims;
 mod talk;

@@ -4,12 +4,15 @@
 
 use crate::arguments::Arguments;
 use crate::bridge;
+use crate::children::Children;
 use crate::fleet;
 use crate::program::Program;
 use crate::start_error::StartError;
 use crate::state_dir::StateDir;
 use mcp_restart_config::{Environment, lookup};
+use mcp_restart_process::raise_descriptor_limit;
 use mcp_restart_protocol::shim::ShimHello;
+use mcp_restart_protocol::upgrade::acceptance;
 use mcp_restart_shim::find_shims;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -25,14 +28,10 @@ pub(crate) fn check(arguments: &Arguments) -> Result<ExitCode, StartError> {
     StateDir::check(&state_dir)?;
     fleet::check_stored(&state_dir).map_err(|(file, why)| StartError::State(file, why))?;
     if !arguments.no_bridge {
-        bridge::program::find(&Program::own()?).ok_or(StartError::NoBridge)?;
+        check_bridge(&bridge::program::find(&Program::own()?).ok_or(StartError::NoBridge)?)?;
     }
-    let mut text = format!(
-        "mcp-restartd {} accepts {} and {}\n",
-        env!("CARGO_PKG_VERSION"),
-        config_file.display(),
-        state_dir.display()
-    );
+    let mut text = acceptance(env!("CARGO_PKG_VERSION"), &config_file, &state_dir);
+    text.push('\n');
     for (agent, protocol) in not_understood(&state_dir)? {
         let _ = writeln!(
             text,
@@ -43,6 +42,16 @@ pub(crate) fn check(arguments: &Arguments) -> Result<ExitCode, StartError> {
     // The exit code says it all to whoever does not read.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
+}
+
+/// A daemon without its bridge would serve, and its agents would have no tools.
+fn check_bridge(program: &Path) -> Result<(), StartError> {
+    let descriptors = raise_descriptor_limit()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let children = Children::start(descriptors.inherited)?;
+        bridge::probe::check(&children, program).await.map_err(StartError::UnfitBridge)
+    })
 }
 
 /// The agents whose shims live and speak a protocol that this version does not know, with its number.

@@ -15,6 +15,15 @@ pub(crate) struct Program {
     started: Mark,
 }
 
+/// What became of a program on disk: a part of a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// There is another one now.
+    Replaced(String),
+    /// There is none.
+    Missing(String),
+}
+
 /// By what a file is told from its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
@@ -47,12 +56,16 @@ impl Program {
         &self.path
     }
 
-    /// What became of the file since, if anything: a part of a sentence.
-    pub(crate) fn change(&self) -> Option<String> {
+    /// What became of the file since, if anything.
+    pub(crate) fn change(&self) -> Option<Change> {
+        let path = self.path.display();
         match fs::metadata(&self.path) {
             Ok(now) if Mark::of(&now) == self.started => None,
-            Ok(_) => Some(format!("{} was replaced since it was started", self.path.display())),
-            Err(error) => Some(format!("{} cannot be found any more: {error}", self.path.display())),
+            Ok(_) => Some(Change::Replaced(format!("{path} was replaced since it was started"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Some(Change::Missing(format!("{path} is not there any more")))
+            }
+            Err(error) => Some(Change::Missing(format!("{path} cannot be found any more: {error}"))),
         }
     }
 }
@@ -106,9 +119,9 @@ mod tests {
         let next = folder.path().join("next");
         fs::write(&next, "two").unwrap();
         fs::rename(next, &path).unwrap();
-        assert!(program.change().unwrap().contains("was replaced"));
+        assert!(matches!(program.change(), Some(Change::Replaced(_))));
 
         fs::remove_file(&path).unwrap();
-        assert!(program.change().unwrap().contains("cannot be found"));
+        assert!(matches!(program.change(), Some(Change::Missing(_))));
     }
 }

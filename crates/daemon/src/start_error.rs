@@ -1,6 +1,7 @@
 //! Why the daemon does not start, and what to do about it.
 
 use crate::bridge::EndpointError;
+use crate::bridge::probe::UnfitBridge;
 use crate::state_dir::StateDirError;
 use mcp_restart_config::LoadError;
 use mcp_restart_config::lookup::NoStateDir;
@@ -26,6 +27,8 @@ pub(crate) enum StartError {
     Endpoint(EndpointError),
     /// The bridge's program is in neither place where it is looked for.
     NoBridge,
+    /// It is there and cannot be used.
+    UnfitBridge(UnfitBridge),
     /// The system refused something that a program always may.
     System(io::Error),
 }
@@ -53,7 +56,10 @@ impl StartError {
             }
             Self::Log(..) => "make it writable, or move it away".to_owned(),
             Self::Endpoint(error) => error.hint().to_owned(),
-            Self::NoBridge => "install mcp-restart-http beside mcp-restartd, or use --no-bridge".to_owned(),
+            Self::NoBridge | Self::UnfitBridge(_) => {
+                "put the mcp-restart-http of the same version beside mcp-restartd, or use --no-bridge"
+                    .to_owned()
+            }
             Self::System(_) => "look at the limits of this user and at the memory that is free".to_owned(),
         }
     }
@@ -82,6 +88,7 @@ impl fmt::Display for StartError {
             Self::NoBridge => {
                 f.write_str("mcp-restart-http is neither in the folder of mcp-restartd nor on PATH")
             }
+            Self::UnfitBridge(error) => error.fmt(f),
             Self::System(_) => f.write_str("the system refused what a daemon needs"),
         }
     }
@@ -94,6 +101,7 @@ impl Error for StartError {
             Self::NoStateDir(error) => error.source(),
             Self::StateDir(error) => error.source(),
             Self::Endpoint(error) => error.source(),
+            Self::UnfitBridge(error) => error.source(),
             Self::Log(_, error) | Self::System(error) => Some(error),
             Self::State(..) | Self::NoBridge => None,
         }

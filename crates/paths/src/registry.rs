@@ -155,6 +155,7 @@ impl RestartPath {
                 "The new program's `--check` has to accept config and state first; nothing may be under way; inside an agent only where a \
                  service manager starts the next daemon.",
                 &[
+                    "crates/ctl/src/candidate.rs",
                     "crates/ctl/src/commands/upgrade.rs",
                     "crates/ctl/src/daemon_process.rs",
                     "crates/ctl/src/talk.rs",
@@ -177,9 +178,9 @@ impl RestartPath {
             ),
             Self::BridgeChild => sanctioned(
                 "bridge_child",
-                "The daemon starts its bridge, again when the bridge ended, and ends it with itself.",
+                "The daemon starts its bridge, again when the bridge ended, and ends it with itself; `mcp-restartd --check` asks its program for its version.",
                 "The bridge holds no state; a bridge that ends again and again is started at ever longer intervals.",
-                &["crates/daemon/src/bridge/keeper.rs"],
+                &["crates/daemon/src/bridge/keeper.rs", "crates/daemon/src/bridge/probe.rs"],
             ),
             Self::ExitSweep => sanctioned(
                 "exit_sweep",

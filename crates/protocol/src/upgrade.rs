@@ -11,6 +11,9 @@
 //!    │        or ◄──────────── {"error": …} ── │ was ended meanwhile: stops everything instead
 //! ```
 //!
+//! What the program on disk prints when it is asked to check, and would take the daemon's place, is here too: by
+//! that line, and not by an exit status alone, a daemon's program is known.
+//!
 //! Each message is a length as a little-endian `u32` and JSON. Every version reads those of every other:
 //! fields are added, and none changes its meaning or goes away.
 
@@ -19,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 /// The exit status of a daemon that made way for its successor.
 pub const LEFT_STATUS: u8 = 75;
@@ -75,6 +79,17 @@ pub struct Leave {
 pub struct Leaving {
     /// Whether it makes way.
     pub leaving: bool,
+}
+
+/// The line that a daemon's program prints first when it accepts config and state.
+pub fn acceptance(version: &str, config_file: &Path, state_dir: &Path) -> String {
+    format!("mcp-restartd {version} accepts {} and {}", config_file.display(), state_dir.display())
+}
+
+/// The version of the daemon's program that printed this, if its first line is an acceptance.
+pub fn accepting_version(printed: &str) -> Option<&str> {
+    let (version, _) = printed.lines().next()?.strip_prefix("mcp-restartd ")?.split_once(" accepts ")?;
+    (!version.is_empty() && !version.contains(' ')).then_some(version)
 }
 
 /// A path, an argument or a variable: any bytes, as text. In JSON it is itself but for `%`, and for what
@@ -160,6 +175,18 @@ mod tests {
         assert_eq!(ask, json!({ "path": "ctl_upgrade" }));
         assert_eq!(serde_json::to_value(Leave { leave: true }).unwrap(), json!({ "leave": true }));
         assert_eq!(serde_json::to_value(Leaving { leaving: true }).unwrap(), json!({ "leaving": true }));
+    }
+
+    #[test]
+    fn a_daemons_program_is_known_by_the_line_that_it_accepts_with() {
+        let line = acceptance("1.2.3", Path::new("/c"), Path::new("/s"));
+        assert_eq!(line, "mcp-restartd 1.2.3 accepts /c and /s");
+        assert_eq!(accepting_version(&format!("{line}\nwarning: x\n")), Some("1.2.3"));
+        for other in
+            ["", "\n", "mcp-restartd 1.2.3", "mcp-restartd accepts /c", "I am mcp-restartd 1 accepts "]
+        {
+            assert_eq!(accepting_version(other), None, "{other:?}");
+        }
     }
 
     #[test]

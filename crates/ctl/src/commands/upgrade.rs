@@ -8,6 +8,7 @@
 //! ```
 
 use super::show::warn_of_needs;
+use crate::candidate;
 use crate::context::{Context, Place};
 use crate::daemon_process::{self, Outcome, Starting};
 use crate::problem::{Exit, Problem};
@@ -16,6 +17,7 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_protocol::answer::{NeedRestart, ServerStatus};
 use mcp_restart_protocol::upgrade::{Launch, Offer};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::env;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -56,27 +58,78 @@ struct Version {
 /// A running agent, by name and process id.
 type Running = (String, u32);
 
+/// How far it has come: what somebody who waits no longer has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Progress {
+    /// The program on disk is asked.
+    Asking,
+    /// The old daemon, of this process id, was told to leave.
+    Leaving(u32),
+    /// It is gone.
+    Gone,
+}
+
 /// Upgrades the daemon.
 pub(crate) async fn upgrade(context: &Context, options: Options) -> Result<(), Problem> {
     let place = context.place()?;
-    let Some(limit) = options.timeout else { return carry_out(context, &place, options.no_wait).await };
-    tokio::time::timeout(limit, carry_out(context, &place, options.no_wait)).await.unwrap_or_else(|_| {
-        let seconds = limit.as_secs_f64();
-        Err(Problem::new(Exit::TimedOut, format!("the upgrade is not done after {seconds} s")).hint(format!(
-            "{} status tells which daemon serves; {0} up starts one if none does",
-            place.program()
-        )))
-    })
+    let progress = RefCell::new(Progress::Asking);
+    let limit = async {
+        match options.timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let (exit, message) = tokio::select! {
+        done = carry_out(context, &place, options.no_wait, &progress) => return done,
+        () = limit => {
+            let seconds = options.timeout.unwrap_or_default().as_secs_f64();
+            (Exit::TimedOut, format!("the upgrade is not done after {seconds} s"))
+        }
+        Ok(()) = tokio::signal::ctrl_c() => (Exit::Interrupted, "the upgrade was interrupted".to_owned()),
+    };
+    let (state, remedy) = progress.borrow().told(place.program());
+    Err(Problem::new(exit, format!("{message}: {state}")).hint(remedy))
 }
 
-async fn carry_out(context: &Context, place: &Place, no_wait: bool) -> Result<(), Problem> {
+impl Progress {
+    /// What is so now, and what to do.
+    fn told(&self, program: &str) -> (String, String) {
+        match self {
+            Self::Asking => (
+                "the new program has not said yet that it takes over, and the old daemon goes on as before"
+                    .to_owned(),
+                format!("{program} upgrade tries again"),
+            ),
+            Self::Leaving(pid) => (
+                format!(
+                    "the old daemon (pid {pid}) was told to make way, and stays if nobody else starts the next one"
+                ),
+                format!("{program} status tells which daemon serves; {program} up starts one if none does"),
+            ),
+            Self::Gone => (
+                "the old daemon has made way, every agent runs on, and the new one does not serve yet"
+                    .to_owned(),
+                format!("{program} status tells whether it does; {program} up starts one if none does"),
+            ),
+        }
+    }
+}
+
+async fn carry_out(
+    context: &Context,
+    place: &Place,
+    no_wait: bool,
+    progress: &RefCell<Progress>,
+) -> Result<(), Problem> {
     let mut upgrade = Upgrade::ask(place).await?;
     let offer = upgrade.offer.clone();
     place.is_served(&offer.config_file.0.to_string_lossy())?;
     let program = Path::new(&offer.program.0);
     let launch = launch_of(&offer);
-    check(place, &offer, program, &launch).await?;
+    check(&offer, program, &launch).await?;
+    let had_endpoint = talk::summary(&place.socket).await.is_ok_and(|summary| summary.url.is_some());
     let before = status(context, place).await.map(|status| running(&status));
+    progress.replace(Progress::Leaving(offer.pid));
     upgrade.leave(place).await?;
     let (version, pid) = (offer.version, offer.pid);
     let previous = Version { version, pid };
@@ -85,10 +138,12 @@ async fn carry_out(context: &Context, place: &Place, no_wait: bool) -> Result<()
             return left(context, previous, &format!("{manager} starts {}", program.display()));
         }
         upgrade.gone(place).await?;
+        progress.replace(Progress::Gone);
         started_by(&manager, pid, place).await?
     } else {
         context.screen.detail(format_args!("waiting for the daemon (pid {pid}) to make way"));
         upgrade.gone(place).await?;
+        progress.replace(Progress::Gone);
         // From here on nobody serves until this has done its part, or somebody says `up`.
         let starting = daemon_process::start_successor(RestartPath::CtlUpgrade, place, program, &launch)
             .map_err(|problem| again(problem, place))?;
@@ -101,7 +156,26 @@ async fn carry_out(context: &Context, place: &Place, no_wait: bool) -> Result<()
         }
         started_here(starting, place).await?
     };
-    tell(context, place, previous, next, before).await
+    let lost = (had_endpoint && next.url.is_none()).then(|| endpoint_lost(&next));
+    match lost {
+        Some(lost) => Err(why_no_endpoint(lost, status(context, place).await)),
+        None => tell(context, place, previous, next, before).await,
+    }
+}
+
+/// That the new daemon serves and its endpoint does not.
+fn endpoint_lost(next: &Summary) -> String {
+    format!(
+        "mcp-restartd {} (pid {}) serves and every agent runs on, but the MCP endpoint does not listen",
+        next.version, next.pid
+    )
+}
+
+fn why_no_endpoint(message: String, status: Option<ServerStatus>) -> Problem {
+    let why = status.and_then(|status| status.endpoint_error);
+    let lines: Vec<_> = std::iter::once(message).chain(why).collect();
+    Problem::new(Exit::Failed, lines.join(": "))
+        .hint("it is tried again and again; put a bridge there that works, and it listens without an upgrade")
 }
 
 /// How the successor is started. An agent is not told; what it would have to start is a service manager's.
@@ -119,18 +193,19 @@ fn launch_of(offer: &Offer) -> Launch {
 }
 
 /// The new program's own word before the old one is touched.
-async fn check(place: &Place, offer: &Offer, program: &Path, launch: &Launch) -> Result<(), Problem> {
-    let stays = format!("the daemon (pid {}, version {}) goes on as before", offer.pid, offer.version);
-    if !program.exists() {
-        let message = format!("there is no program {} any more; {stays}", program.display());
-        return Err(Problem::new(Exit::Failed, message)
-            .hint("it was started from there, and its successor will be: put the new version there"));
-    }
-    daemon_process::check(place, program, launch).await.map_err(|problem| match problem {
+async fn check(offer: &Offer, program: &Path, launch: &Launch) -> Result<(), Problem> {
+    let checked = if program.exists() {
+        candidate::check(RestartPath::CtlUpgrade, program, launch).await
+    } else {
+        let message = format!("there is no program {} any more", program.display());
+        Err(Problem::new(Exit::Failed, message)
+            .hint("the daemon was started from there, and its successor will be: put the new version there"))
+    };
+    checked.map_err(|problem| match problem {
         Problem::Told { exit, message, hint, .. } => {
-            let exit = if exit == Exit::ConfigInvalid { exit } else { Exit::Failed };
-            let message = format!("{} refuses: {message}; {stays}", program.display());
-            Problem::Told { exit, code: None, message, hint }
+            let stays =
+                format!("the daemon (pid {}, version {}) goes on as before", offer.pid, offer.version);
+            Problem::Told { exit, code: None, message: format!("{stays}: {message}"), hint }
         }
         Problem::ReaderGone => Problem::ReaderGone,
     })
@@ -152,14 +227,25 @@ async fn started_here(mut starting: Starting, place: &Place) -> Result<Summary, 
     }
 }
 
+/// The next daemon with its endpoint, or without it after a while.
 async fn started_by(manager: &str, old: u32, place: &Place) -> Result<Summary, Problem> {
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut serving = None;
     while Instant::now() < deadline {
         match talk::summary(&place.socket).await {
-            Ok(summary) if summary.pid != old => return Ok(summary),
+            Ok(summary) if summary.pid != old && summary.url.is_some() => return Ok(summary),
+            Ok(summary) if summary.pid != old => {
+                if serving.replace(summary).is_none() {
+                    deadline = Instant::now() + daemon_process::PATIENCE;
+                }
+            }
             // Not yet there, or between its hello and its answer.
-            Ok(_) | Err(_) => tokio::time::sleep(PAUSE).await,
+            Ok(_) | Err(_) => {}
         }
+        tokio::time::sleep(PAUSE).await;
+    }
+    if let Some(summary) = serving {
+        return Ok(summary);
     }
     let seconds = PATIENCE.as_secs();
     let message = format!(

@@ -368,7 +368,7 @@ async fn until_dead(record: &Record) {
     }
 }
 
-fn describe(exit: Exit) -> String {
+pub(super) fn describe(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with exit code {code}"),
         Exit::Signal(signal) => format!("by {signal}"),

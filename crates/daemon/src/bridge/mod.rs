@@ -17,6 +17,7 @@
 mod backoff;
 mod keeper;
 mod listen;
+pub(crate) mod probe;
 pub(crate) mod program;
 mod record;
 
@@ -78,7 +79,7 @@ impl Bridge {
     }
 
     /// What became of the bridge's program on disk since it was started, if anything.
-    pub(crate) fn stale(&self) -> Option<String> {
+    pub(crate) fn stale(&self) -> Option<crate::program::Change> {
         self.published.borrow().program.as_ref()?.change()
     }
 

@@ -4,6 +4,7 @@ use super::Context;
 use super::callers::Process;
 use super::talk::is_over_http;
 use crate::fleet::Lifecycle;
+use crate::program::Change;
 use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, ServerStatus};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{Credential, Request};
@@ -84,7 +85,16 @@ impl Context {
     /// Says which program on disk is not the one that runs. Nothing is done about it.
     fn stale(&self) -> Option<String> {
         let change = self.program.change().or_else(|| self.bridge.stale())?;
-        Some(format!("{change}; `mcp-restartctl upgrade` starts what is on disk, and every agent runs on"))
+        Some(match change {
+            Change::Replaced(what) => {
+                format!("{what}; `mcp-restartctl upgrade` starts what is on disk, and every agent runs on")
+            }
+            Change::Missing(what) => {
+                format!(
+                    "{what}; put it there again, and `mcp-restartctl upgrade` starts it, and every agent runs on"
+                )
+            }
+        })
     }
 }
 
