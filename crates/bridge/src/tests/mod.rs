@@ -2,6 +2,7 @@
 
 mod admission;
 mod daemon;
+mod mutation;
 mod stand_in;
 mod tools;
 mod wire;
