@@ -55,21 +55,26 @@ impl Handed {
 }
 
 /// The body of an answer, which says when hyper has taken its last frame.
-#[derive(Debug)]
 pub(crate) struct AnswerBody {
     inner: BoxBody<Bytes, Infallible>,
+    _held: Option<Box<dyn Send + Sync>>,
     at_the_end: Option<(AfterCall, Handed)>,
 }
 
 impl AnswerBody {
     /// A body whose delivery nobody waits for.
     pub(crate) fn plain(inner: BoxBody<Bytes, Infallible>) -> Self {
-        Self { inner, at_the_end: None }
+        Self { inner, _held: None, at_the_end: None }
     }
 
     /// A body whose delivery is reported if `after` asks for it by the time the body ends.
     pub(crate) fn reported(inner: BoxBody<Bytes, Infallible>, after: AfterCall, handed: Handed) -> Self {
-        Self { inner, at_the_end: Some((after, handed)) }
+        Self { inner, _held: None, at_the_end: Some((after, handed)) }
+    }
+
+    /// The same body, with something that exists for as long as it does.
+    pub(crate) fn holding(self, held: Option<impl Send + Sync + 'static>) -> Self {
+        Self { _held: held.map(|held| Box::new(held) as Box<dyn Send + Sync>), ..self }
     }
 
     fn ended(&mut self) {

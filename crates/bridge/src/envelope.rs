@@ -27,6 +27,17 @@ pub(crate) struct Wrong {
     pub(crate) id: Option<Id>,
 }
 
+/// What is read of a message before rmcp sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Its id; `None` for a notification or an answer.
+    pub(crate) id: Option<Id>,
+    /// Whether it asks for a stream of changes.
+    pub(crate) listens: bool,
+}
+
+/// JSON-RPC, of our own choice: there is no room for that at present.
+pub(crate) const SERVER_ERROR: i32 = -32000;
 /// JSON-RPC: the body is not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
 /// JSON-RPC: the JSON is no request.
@@ -36,8 +47,8 @@ pub(crate) const INVALID_PARAMS: i32 = -32602;
 /// JSON-RPC: a fault of the server.
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
-/// The id of the message that the body is; `None` for a notification or an answer.
-pub(crate) fn read(body: &[u8]) -> Result<Option<Id>, Wrong> {
+/// The outline of the message that the body is.
+pub(crate) fn read(body: &[u8]) -> Result<Outline, Wrong> {
     let invalid = |message: &str| Wrong { code: INVALID_REQUEST, message: message.to_owned(), id: None };
     // serde takes an array for a struct, so the kind of value is looked at first.
     match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
@@ -46,7 +57,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Option<Id>, Wrong> {
         _ if is_json(body) => return Err(invalid("a JSON-RPC message is an object")),
         _ => return Err(Wrong { code: PARSE_ERROR, message: "the body is not JSON".to_owned(), id: None }),
     }
-    let outline: Outline = serde_json::from_slice(body).map_err(|error| match error.classify() {
+    let outline: Fields = serde_json::from_slice(body).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => invalid(&format!("this is no JSON-RPC message: {error}")),
         _ => Wrong { code: PARSE_ERROR, message: format!("the body is not JSON: {error}"), id: None },
     })?;
@@ -56,7 +67,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Option<Id>, Wrong> {
     if outline.method.is_none() && outline.result.is_none() && outline.error.is_none() {
         return Err(Wrong { id: outline.id, ..invalid("this is no JSON-RPC message: it has no method") });
     }
-    Ok(outline.id)
+    Ok(Outline { id: outline.id, listens: outline.method.as_deref() == Some("subscriptions/listen") })
 }
 
 impl Wrong {
@@ -67,7 +78,7 @@ impl Wrong {
 }
 
 #[derive(Deserialize)]
-struct Outline {
+struct Fields {
     jsonrpc: String,
     #[serde(default, deserialize_with = "present")]
     id: Option<Id>,
@@ -117,9 +128,10 @@ mod tests {
 
     #[test]
     fn a_request_has_its_id_and_a_notification_none() {
-        assert_eq!(read(br#" {"jsonrpc":"2.0","id":7,"method":"ping"}"#), Ok(Some(Id::Number(7))));
-        assert_eq!(read(br#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#), Ok(Some(Id::Text("a".into()))));
-        assert_eq!(read(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), Ok(None));
+        let id = |body: &str| read(body.as_bytes()).unwrap().id;
+        assert_eq!(id(r#" {"jsonrpc":"2.0","id":7,"method":"ping"}"#), Some(Id::Number(7)));
+        assert_eq!(id(r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#), Some(Id::Text("a".into())));
+        assert_eq!(id(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#), None);
     }
 
     #[test]

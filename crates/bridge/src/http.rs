@@ -13,8 +13,9 @@
 
 use crate::delivery::{AfterCall, AnswerBody, Duty, Handed};
 use crate::doors::{self, Claim, Doors, Foreign};
-use crate::envelope::{self, INTERNAL_ERROR, INVALID_REQUEST, Id, Wrong};
+use crate::envelope::{self, INTERNAL_ERROR, INVALID_REQUEST, Id, Outline, Wrong};
 use crate::link::Daemon;
+use crate::room::{Busy, Place};
 use crate::server::{Incoming, Server};
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
@@ -34,15 +35,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Where the MCP endpoint is.
 const MCP_PATH: &str = "/mcp";
 const HEALTH_PATH: &str = "/healthz";
+/// The most streams that listen for changes; each costs as much as many idle connections.
+const STREAMS_MAX: usize = 64;
 const BODY_MAX: usize = 1024 * 1024;
 const BODY_DEADLINE: Duration = Duration::from_secs(10);
 const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What all connections share.
@@ -51,6 +58,14 @@ pub(crate) struct Endpoint {
     daemon: Daemon,
     mcp: StreamableHttpService<Server, NeverSessionManager>,
     admissions: RandomState,
+    /// One place for each stream that listens for changes.
+    streams: Arc<Semaphore>,
+    /// Counts the requests that are not answered yet, those that listen aside.
+    under_way: TaskTracker,
+    /// Cancelled: connections close after their next answer.
+    leaving: CancellationToken,
+    /// Cancelled: streams end.
+    closing: CancellationToken,
 }
 
 /// One connection; requests on it come one after the other.
@@ -60,8 +75,7 @@ pub(crate) struct Connection {
     local: SocketAddr,
     handed: Handed,
     admitted: Mutex<Option<Admission>>,
-    /// Held until the last request of this connection was answered, also when the client went away.
-    _slot: OwnedSemaphorePermit,
+    place: Arc<Place>,
 }
 
 /// What the daemon said about who is at the other end.
@@ -71,6 +85,14 @@ struct Admission {
     of: u64,
     /// Whom it found there, if there was no token to go by.
     found: Option<Caller>,
+}
+
+/// What is held until the body of an answer has ended.
+#[expect(dead_code, reason = "held for what their end does")]
+#[derive(Debug)]
+enum Held {
+    Request(Busy, TaskTrackerToken),
+    Stream(Busy, OwnedSemaphorePermit),
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
@@ -83,12 +105,35 @@ impl Endpoint {
         let server = Server::new(daemon.clone());
         // Stateless: a restarted bridge, or a client that never initialises again, just goes on. The hosts
         // are checked by the doors, more strictly than rmcp does.
+        let closing = CancellationToken::new();
         let config = StreamableHttpServerConfig::default()
+            .with_cancellation_token(closing.clone())
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .disable_allowed_hosts();
         let mcp = StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config);
-        Self { doors: Doors::new(bound), daemon, mcp, admissions: RandomState::new() }
+        Self {
+            doors: Doors::new(bound),
+            daemon,
+            mcp,
+            admissions: RandomState::new(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            under_way: TaskTracker::new(),
+            leaving: CancellationToken::new(),
+            closing,
+        }
+    }
+
+    /// From now on connections close after their next answer. The result tells when nothing is under way.
+    pub(crate) fn leave(&self) -> TaskTracker {
+        self.leaving.cancel();
+        self.under_way.close();
+        self.under_way.clone()
+    }
+
+    /// Ends the streams.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
     }
 
     /// The handle to the daemon.
@@ -103,13 +148,26 @@ impl Connection {
         endpoint: Arc<Endpoint>,
         (peer, local): (SocketAddr, SocketAddr),
         handed: Handed,
-        slot: OwnedSemaphorePermit,
+        place: Arc<Place>,
     ) -> Self {
-        Self { endpoint, peer, local, handed, admitted: Mutex::default(), _slot: slot }
+        Self { endpoint, peer, local, handed, admitted: Mutex::default(), place }
     }
 
     /// Answers one request.
     pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let under_way = self.endpoint.under_way.token();
+        let mut answer = self.route(request, under_way).await;
+        if self.endpoint.leaving.is_cancelled() {
+            answer.headers_mut().insert(CONNECTION, CLOSE);
+        }
+        answer
+    }
+
+    async fn route<B>(&self, request: Request<B>, under_way: TaskTrackerToken) -> Response<AnswerBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -122,9 +180,9 @@ impl Connection {
         match (parts.uri.path(), &parts.method) {
             (MCP_PATH, &Method::POST) => {
                 let after = AfterCall::default();
-                let served = self.mcp(parts, body, after.clone()).await;
-                let answer = served.unwrap_or_else(|refusal| *refusal);
-                answer.map(|body| AnswerBody::reported(body, after, self.handed.clone()))
+                let served = self.mcp(parts, body, after.clone(), under_way).await;
+                let (answer, held) = served.unwrap_or_else(|refusal| (*refusal, None));
+                answer.map(|body| AnswerBody::reported(body, after, self.handed.clone()).holding(held))
             }
             (HEALTH_PATH, &Method::GET) => {
                 let health = json!({ "status": "ok", "daemon": self.endpoint.daemon.is_up() });
@@ -141,7 +199,13 @@ impl Connection {
     }
 
     /// A request to the MCP endpoint. `Err`: what is answered to one that rmcp does not get to see.
-    async fn mcp<B>(&self, mut parts: Parts, body: B, after: AfterCall) -> Result<Answer, Refusal>
+    async fn mcp<B>(
+        &self,
+        mut parts: Parts,
+        body: B,
+        after: AfterCall,
+        under_way: TaskTrackerToken,
+    ) -> Result<(Answer, Option<Held>), Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -161,8 +225,15 @@ impl Connection {
         let credential = Credential::Http { token, peer: self.peer, local: self.local };
         let credential = self.let_in(credential).await?;
         let body = collect(body).await?;
-        let id = envelope::read(&body)
+        let busy = self.place.begin();
+        let Outline { id, listens } = envelope::read(&body)
             .map_err(|wrong| Refusal::new(in_json(StatusCode::BAD_REQUEST, &wrong.to_json())))?;
+        let held = if listens {
+            let stream = Arc::clone(&self.endpoint.streams).try_acquire_owned();
+            Held::Stream(busy, stream.map_err(|_| too_many_streams(id.clone()))?)
+        } else {
+            Held::Request(busy, under_way)
+        };
         accept_what_we_send(&mut parts.headers);
         parts.extensions.insert(Incoming { credential: credential.clone(), after: after.clone() });
         let request = Request::from_parts(parts, Full::new(body));
@@ -172,7 +243,7 @@ impl Connection {
             self.remember(None);
             self.let_in(credential).await?;
         }
-        Ok(errors_in_json(answer, id).await)
+        Ok((errors_in_json(answer, id).await, Some(held)))
     }
 
     /// Whether the daemon lets the caller in, and by what it knows the caller from now on. `Err`: the answer
@@ -194,6 +265,7 @@ impl Connection {
                     _ => None,
                 };
                 self.remember(Some(Admission { of, found: found.clone() }));
+                self.place.let_in();
                 Ok(found.map_or(credential, Credential::Admitted))
             }
             Err(failure) if failure.code == ErrorCode::NotAllowed => {
@@ -231,7 +303,7 @@ where
 {
     let refusal = |status, message: String| {
         let mut answer = failed(status, &invalid(message));
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer.headers_mut().insert(CONNECTION, CLOSE);
         Refusal::new(answer)
     };
     let too_long =
@@ -275,6 +347,12 @@ async fn errors_in_json(answer: Answer, id: Option<Id>) -> Answer {
         status => (status, INVALID_REQUEST, text),
     };
     in_json(status, &Wrong { code, message, id }.to_json())
+}
+
+fn too_many_streams(id: Option<Id>) -> Answer {
+    let message = format!("{STREAMS_MAX} streams listen already");
+    let wrong = Wrong { code: envelope::SERVER_ERROR, message, id };
+    in_json(StatusCode::TOO_MANY_REQUESTS, &wrong.to_json())
 }
 
 fn plain(answer: Answer) -> Response<AnswerBody> {

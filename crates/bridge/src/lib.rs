@@ -14,6 +14,7 @@ mod doors;
 mod envelope;
 mod http;
 mod link;
+mod room;
 mod schema;
 mod serve;
 mod server;
@@ -104,7 +105,7 @@ async fn run(setup: Setup) -> io::Result<()> {
     let link = tokio::spawn(link.keep());
     tokio::select! {
         _ = link => tracing::warn!("ending: there is no daemon"),
-        () = serve::serve(listener, endpoint, stop) => tracing::info!("ended"),
+        () = serve::serve(listener, endpoint, serve::connections_max(), stop) => tracing::info!("ended"),
     }
     Ok(())
 }

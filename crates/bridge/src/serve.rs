@@ -1,70 +1,175 @@
-//! Accepting connections, a bounded number of them, and letting them finish at the end.
+//! Accepting connections, a bounded number of them, and leaving without any of them noticing.
+//!
+//! ```text
+//!  Serving ── told to end ──► Leaving ── nothing under way, and a second more ──► Closing ──► gone
+//!   accepts                    accepts nothing; each answer            ends the streams and
+//!                              closes its connection                   the idle connections
+//! ```
+//!
+//! The second is for a client that sends its next request on a connection that it has kept open, just when we leave:
+//! it gets its answer, and a new connection goes to whoever listens next.
 
 use crate::delivery::{Handed, Watched};
 use crate::http::{Connection, Endpoint};
+use crate::room::{Place, first_to_go};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use mcp_restart_protocol::request::{Credential, Request};
+use nix::sys::resource::{Resource, getrlimit};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::timeout;
 
-/// More wait in the system's queue. Half of the descriptors that a process usually may have.
-const CONNECTIONS_MAX: usize = 512;
 /// How long the head of a request may take, and how long a connection may wait for its next request.
 const HEAD_DEADLINE: Duration = Duration::from_secs(60);
 const HEADERS_MAX: usize = 64;
-const HEAD_MAX: usize = 64 * 1024;
-/// How long requests under way may take when the bridge is told to end.
-const FINISH: Duration = Duration::from_secs(5);
-/// How long to wait when the system has no descriptor left.
+const HEAD_MAX: usize = 16 * 1024;
+/// How long requests under way may take when the bridge is told to end: a stop waits for its agent.
+const FINISH: Duration = Duration::from_secs(15);
+/// How long connections may stay open without a request when the bridge leaves.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long streams and connections may take to close.
+const CLOSE: Duration = Duration::from_secs(1);
+/// How long to wait for a descriptor when the system has none left.
 const SCARCITY: Duration = Duration::from_millis(100);
 
-/// Serves until `stop`, then accepts nothing more and returns when what was under way is answered.
-pub(crate) async fn serve(listener: TcpListener, endpoint: Arc<Endpoint>, stop: impl Future<Output = ()>) {
-    let connections = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let http = builder();
+/// The most connections that the system's limit of descriptors allows; half of them are for everything else.
+pub(crate) fn connections_max() -> usize {
+    const MOST: usize = 512;
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    usize::try_from(descriptors / 2).unwrap_or(MOST).clamp(1, MOST)
+}
+
+/// Serves `most` connections at a time until `stop`, then accepts nothing more and returns when what was under way is
+/// answered.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    endpoint: Arc<Endpoint>,
+    most: usize,
+    stop: impl Future<Output = ()>,
+) {
+    let mut door = Door::new(endpoint, most);
     tokio::pin!(stop);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &slots) => accepted,
+            // Those who have gone first, then those who come.
+            biased;
             () = &mut stop => break,
+            Some(ended) = door.tasks.join_next_with_id() => {
+                door.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
+                continue;
+            }
+            accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer, slot)) => match connection(&endpoint, stream, peer, slot) {
-                Ok((io, connection)) => {
-                    let service = service_fn(move |request| {
-                        let connection = Arc::clone(&connection);
-                        async move { Ok::<_, Infallible>(connection.answer(request).await) }
-                    });
-                    let served = connections.watch(http.serve_connection(io, service));
-                    tokio::spawn(async move {
-                        if let Err(error) = served.await {
-                            tracing::debug!(%error, %peer, "a connection ended early");
-                        }
-                    });
-                }
-                Err(error) => tracing::debug!(%error, %peer, "a connection was gone at once"),
-            },
+            Ok((stream, peer)) => door.receive(stream, peer),
             // The client gave up while it waited in the queue.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 tracing::warn!(%error, "no connection can be accepted");
-                sleep(SCARCITY).await;
+                door.make_room().await;
             }
         }
     }
     drop(listener);
-    if timeout(FINISH, connections.shutdown()).await.is_err() {
-        tracing::warn!("ended with requests under way");
+    door.leave().await;
+}
+
+/// Those who are connected.
+struct Door {
+    endpoint: Arc<Endpoint>,
+    http: http1::Builder,
+    most: usize,
+    clock: Arc<AtomicU64>,
+    graceful: GracefulShutdown,
+    tasks: JoinSet<()>,
+    guests: Vec<(AbortHandle, Arc<Place>)>,
+}
+
+impl Door {
+    fn new(endpoint: Arc<Endpoint>, most: usize) -> Self {
+        Self {
+            endpoint,
+            http: builder(),
+            most,
+            clock: Arc::default(),
+            graceful: GracefulShutdown::new(),
+            tasks: JoinSet::new(),
+            guests: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if self.guests.len() >= self.most && !self.let_one_go() {
+            tracing::warn!(%peer, "refused a connection: all others are being answered");
+            return;
+        }
+        let place = Place::new(Arc::clone(&self.clock));
+        let (io, connection) = match connection(&self.endpoint, stream, peer, &place) {
+            Ok(connection) => connection,
+            Err(error) => return tracing::debug!(%error, %peer, "a connection was gone at once"),
+        };
+        let service = service_fn(move |request| {
+            let connection = Arc::clone(&connection);
+            async move { Ok::<_, Infallible>(connection.answer(request).await) }
+        });
+        let served = self.graceful.watch(self.http.serve_connection(io, service));
+        let task = self.tasks.spawn(async move {
+            if let Err(error) = served.await {
+                tracing::debug!(%error, %peer, "a connection ended early");
+            }
+        });
+        self.guests.push((task, place));
+    }
+
+    /// Closes a connection that has to go, if there is one.
+    fn let_one_go(&mut self) -> bool {
+        let Some(index) = first_to_go(self.guests.iter().map(|(_, place)| place.guest())) else {
+            return false;
+        };
+        self.guests.swap_remove(index).0.abort();
+        true
+    }
+
+    /// The system has no descriptor for a newcomer: an idle connection goes, or some other ends by itself.
+    async fn make_room(&mut self) {
+        self.let_one_go();
+        let ended = async {
+            match self.tasks.join_next_with_id().await {
+                Some(ended) => ended.map_or_else(|error| error.id(), |(id, ())| id),
+                None => std::future::pending().await,
+            }
+        };
+        if let Ok(ended) = timeout(SCARCITY, ended).await {
+            self.forget(ended);
+        }
+    }
+
+    fn forget(&mut self, ended: Id) {
+        self.guests.retain(|(task, _)| task.id() != ended);
+    }
+
+    async fn leave(mut self) {
+        let under_way = self.endpoint.leave();
+        let answered = async {
+            under_way.wait().await;
+            // Whoever has no open connection any more has nothing to say on one.
+            let _ = timeout(LINGER, async { while self.tasks.join_next().await.is_some() {} }).await;
+            under_way.wait().await;
+        };
+        if timeout(FINISH, answered).await.is_err() {
+            tracing::warn!("ended with requests under way");
+        }
+        self.endpoint.close();
+        let _ = timeout(CLOSE, self.graceful.shutdown()).await;
     }
 }
 
@@ -74,7 +179,7 @@ fn connection(
     endpoint: &Arc<Endpoint>,
     stream: TcpStream,
     peer: SocketAddr,
-    slot: OwnedSemaphorePermit,
+    place: &Arc<Place>,
 ) -> io::Result<(Io, Arc<Connection>)> {
     stream.set_nodelay(true)?;
     let local = stream.local_addr()?;
@@ -88,17 +193,8 @@ fn connection(
         });
     };
     let io = Watched::new(TokioIo::new(stream), handed.clone(), Box::new(report) as Box<dyn Fn(u64) + Send>);
-    let connection = Connection::new(Arc::clone(endpoint), (peer, local), handed, slot);
+    let connection = Connection::new(Arc::clone(endpoint), (peer, local), handed, Arc::clone(place));
     Ok((io, Arc::new(connection)))
-}
-
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer, slot))
 }
 
 fn builder() -> http1::Builder {

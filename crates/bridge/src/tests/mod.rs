@@ -3,6 +3,7 @@
 mod admission;
 mod daemon;
 mod mutation;
+mod pressure;
 mod stand_in;
 mod tools;
 mod wire;
@@ -33,7 +34,16 @@ impl Bridge {
         Self::with_patience(socket, None)
     }
 
+    /// One that serves so many connections at a time.
+    fn with_room(socket: &Path, most: usize) -> Self {
+        Self::with(socket, None, most)
+    }
+
     fn with_patience(socket: &Path, patience: Option<Duration>) -> Self {
+        Self::with(socket, patience, 512)
+    }
+
+    fn with(socket: &Path, patience: Option<Duration>, most: usize) -> Self {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -49,7 +59,7 @@ impl Bridge {
             };
             tokio::select! {
                 () = link.keep() => {}
-                () = serve::serve(listener, endpoint, stopped) => {}
+                () = serve::serve(listener, endpoint, most, stopped) => {}
             }
         });
         Self { address, stop, ended }

@@ -7,6 +7,7 @@ use super::{call, initialize, message};
 use crate::delivery::Handed;
 use crate::http::{Connection, Endpoint};
 use crate::link::Link;
+use crate::room::Place;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, StatusCode};
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 const CASES: u32 = 3_000;
@@ -165,9 +165,8 @@ fn no_damaged_request_is_a_fault_of_the_bridge_or_is_left_without_an_answer_in_j
     let local = listener.local_addr().unwrap();
     let (link, handle) = Link::new(daemon.socket.clone(), listener, String::new(), None, "up");
     runtime.spawn(link.keep());
-    let slot = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let endpoint = Arc::new(Endpoint::new(local, handle));
-    let connection = Connection::new(endpoint, (local, local), Handed::new(), slot);
+    let connection = Connection::new(endpoint, (local, local), Handed::new(), Place::new(Arc::default()));
     let host = local.to_string();
     let config = ProptestConfig::default();
     let config = ProptestConfig { cases: config.cases.max(CASES), failure_persistence: None, ..config };
