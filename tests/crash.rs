@@ -337,7 +337,9 @@ fn a_lost_state_costs_no_agent_its_token() {
 
 #[test]
 fn a_shim_that_stands_still_holds_nobody_up_and_is_heard_when_it_goes_on() {
-    let stack = Stack::up(&json!([sleeper("a"), sleeper("b")]));
+    let mut hasty = sleeper("a");
+    hasty["gracefulTimeoutMs"] = json!(1);
+    let stack = Stack::up(&json!([hasty, sleeper("b")]));
     stack.ctl(&["start", "--all"]).ok();
     let (a, b) = (stack.agent("a"), stack.agent("b"));
     let shim = parent_of(a.pid.unwrap());
@@ -347,11 +349,37 @@ fn a_shim_that_stands_still_holds_nobody_up_and_is_heard_when_it_goes_on() {
     let identity = |view: &AgentView| (view.state, view.pid, view.generation, view.started_at);
     assert_eq!(identity(&stack.agent("a")), identity(&a));
     assert_eq!(identity(&stack.agent("b")), identity(&b));
+    let told = stack.ctl(&["status"]).ok().stderr;
+    assert!(told.contains(&format!("the shim of a (process {shim}) does not answer")), "{told}");
     stack.ctl(&["stop", "b"]).ok();
-    stack.ctl(&["stop", "a", "--no-wait"]).ok();
+    let refused = stack.ctl(&["stop", "a"]).failed(1, &format!("its shim {shim} ("));
+    assert!(refused.stderr.contains(&format!("`kill -CONT {shim}` lets it go on")), "{refused:?}");
     signal(shim, rustix::process::Signal::CONT);
     stack.wait_for("a", |view| view.state == AgentState::Stopped);
     wait_until_gone(shim);
+}
+
+#[test]
+fn where_the_state_cannot_be_stored_agents_go_on_and_the_old_state_stands() {
+    let stack = Stack::up(&json!([sleeper("a"), sleeper("b")]));
+    stack.ctl(&["start", "a"]).ok();
+    let file = stack.state_dir().join("state.json");
+    let before = fs::read(&file).unwrap();
+    let in_the_way = stack.state_dir().join(format!(".state.json.{}.draft", stack.daemon_pid()));
+    fs::create_dir(&in_the_way).unwrap();
+    stack.ctl(&["start", "b"]).ok();
+    stack.ctl(&["restart", "a"]).ok();
+    stack.ctl(&["stop", "b"]).ok();
+    assert_eq!(stack.agent("a").generation, 2);
+    let status = stack.ctl(&["status"]).ok().stderr;
+    assert!(status.contains("state cannot be stored") && status.contains("state.json: "), "{status}");
+    assert_eq!(fs::read(&file).unwrap(), before);
+    fs::remove_dir(&in_the_way).unwrap();
+    stack.ctl(&["start", "b"]).ok();
+    assert_eq!(stack.ctl(&["status"]).ok().stderr, "");
+    stack.kill_daemon();
+    stack.ctl(&["up"]).ok();
+    assert_eq!((stack.agent("a").generation, stack.agent("b").generation), (2, 2));
 }
 
 #[test]

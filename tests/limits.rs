@@ -1,15 +1,22 @@
 //! Too many, too much, all at once: what a daemon bears, and who pays for it.
 
-use crate::support::{Daemon, Stack, bare_command, block_on, lives, marked, shell, sleeper};
+use crate::support::{
+    Daemon, LIMIT, Stack, bare_command, block_on, lives, marked, patient, shell, skip, sleeper,
+};
 use mcp_restart_protocol::agent::AgentState;
-use mcp_restart_protocol::answer::ErrorCode;
+use mcp_restart_protocol::answer::{ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::client::{Client, ClientError};
+use mcp_restart_protocol::codec::{take_frame, to_frame};
+use mcp_restart_protocol::hello::{HELLO_LEN, Hello, Verb};
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::request::{Credential, Request, RestartRequest};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use mcp_restart_protocol::request::{ClientFrame, Credential, Request, RestartRequest};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use serde_json::json;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -94,6 +101,66 @@ fn a_storm_of_requests_edits_and_an_end_in_the_middle_never_make_two_processes()
     assert!(!stack.path().join("two").exists(), "two processes at once");
 }
 
+/// Connects, and says all that it has to say at once. None where nobody listens any more.
+fn ask_in_one_breath(socket: &Path, request: Request) -> Option<io::Result<ServerBody>> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    let asked = || {
+        let frame = ClientFrame { id: 1, credential: Credential::Peer, request };
+        let hello = Hello::ours(Verb::Talk).to_bytes();
+        let said = [&hello[..], &to_frame(&frame).unwrap()].concat();
+        stream.write_all(&said)?;
+        let mut answer = vec![0; HELLO_LEN];
+        stream.read_exact(&mut answer)?;
+        answer.clear();
+        loop {
+            if let Some(ServerFrame { body, .. }) = take_frame(&mut answer).map_err(io::Error::other)? {
+                return Ok(body);
+            }
+            let mut piece = [0; 4096];
+            match stream.read(&mut piece)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                length => answer.extend_from_slice(&piece[..length]),
+            }
+        }
+    };
+    Some(asked())
+}
+
+#[test]
+fn whoever_comes_before_the_end_is_told_of_it() {
+    let stack = Stack::up(&json!([patient("a"), sleeper("b")]));
+    let (ready, asked) = (stack.mailbox("ready"), stack.mailbox("asked"));
+    let mut go = stack.pipe("go");
+    stack.ctl(&["start", "a"]).ok();
+    ready.next();
+    let socket = stack.state_dir().join("mcp-restartd.sock");
+    std::thread::scope(|scope| {
+        let down = scope.spawn(|| stack.ctl(&["down"]));
+        asked.next();
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut refused = 0;
+                    while let Some(answer) = ask_in_one_breath(&socket, start("b", true)) {
+                        match answer {
+                            Ok(ServerBody::Failed(Failure { code: ErrorCode::ShuttingDown, .. })) => {
+                                refused += 1;
+                            }
+                            other => panic!("after {refused}: {other:?}"),
+                        }
+                    }
+                    refused
+                })
+            })
+            .collect();
+        writeln!(go).unwrap();
+        for client in clients {
+            assert!(client.join().unwrap() > 0);
+        }
+        down.join().unwrap().ok();
+    });
+}
+
 #[test]
 fn clients_that_leave_right_after_their_request_cost_nothing() {
     let stack = Stack::up(&json!([sleeper("a")]));
@@ -155,4 +222,68 @@ fn a_daemon_that_runs_out_of_descriptors_says_so_and_keeps_what_runs() {
     assert!(!before.iter().any(|pid| lives(*pid)));
     stack.ctl(&["start", "a39"]).ok();
     stack.ctl(&["restart", "a39"]).ok();
+}
+
+/// Sets how many descriptors a process may have, from now on and for the whole of it.
+fn limit_descriptors(pid: u32, descriptors: u64) -> bool {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    let limit = Rlimit { current: Some(descriptors), maximum: Some(descriptors) };
+    prlimit(pid, Resource::Nofile, limit).is_ok()
+}
+
+/// A connection that has been greeted and says nothing.
+fn idle_connection(socket: &Path) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(&Hello::ours(Verb::Talk).to_bytes()).unwrap();
+    stream.read_exact(&mut [0; HELLO_LEN]).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+#[test]
+fn without_a_descriptor_for_a_newcomer_the_oldest_idle_connection_goes() {
+    let stack = Stack::up(&json!([]));
+    let socket = stack.state_dir().join("mcp-restartd.sock");
+    let daemon = stack.daemon_pid();
+    let mut idle: Vec<_> = (0..6).map(|_| idle_connection(&socket)).collect();
+    let open = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap();
+    let highest = open.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u64>().ok()).max();
+    assert!(limit_descriptors(daemon, highest.unwrap() + 1));
+    let begin = Instant::now();
+    // The first may find a descriptor that was free below the limit.
+    let more: Vec<_> = (0..2).map(|_| idle_connection(&socket)).collect();
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(idle[0].read(&mut [0]).unwrap(), 0, "the oldest is closed");
+    let newest = idle.last_mut().unwrap();
+    newest.set_nonblocking(true).unwrap();
+    assert_eq!(newest.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    drop((idle, more));
+}
+
+#[test]
+fn another_user_is_refused_at_once_and_holds_nobody_up() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can be another user");
+    }
+    let stack = Stack::up(&json!([]));
+    let socket = stack.state_dir().join("mcp-restartd.sock");
+    for (path, mode) in [(stack.path(), 0o711), (&stack.state_dir(), 0o711), (&socket, 0o777)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let script = "import socket, sys\n\
+        for attempt in range(200):\n\
+        \x20   s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(10)\n\
+        \x20   try: assert s.recv(1) == b''\n\
+        \x20   except ConnectionResetError: pass\n";
+    let mut stranger = bare_command("python3");
+    stranger.uid(NOBODY).gid(NOBODY).current_dir("/").args(["-c", script]).arg(&socket);
+    let begin = Instant::now();
+    let mut stranger = stranger.spawn().unwrap();
+    let asked = Instant::now();
+    ask(&socket, Request::Status).unwrap();
+    assert!(asked.elapsed() < Duration::from_millis(200), "{:?}", asked.elapsed());
+    assert!(stranger.wait().unwrap().success(), "a stranger is served");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    fs::set_permissions(stack.state_dir(), Permissions::from_mode(0o700)).unwrap();
 }

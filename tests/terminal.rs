@@ -1,6 +1,6 @@
 //! `attach` and `run` on a real pseudo-terminal.
 
-use crate::support::{LIMIT, Stack, bare_command, shell, signal, sleeper};
+use crate::support::{LIMIT, Stack, bare_command, parent_of, shell, signal, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const DETACH: &[u8] = b"\x10\x11";
 
@@ -82,6 +82,15 @@ impl Terminal {
     /// What a terminal emulator does when its window is resized.
     fn resize(&self, rows: u16, columns: u16) {
         tcsetwinsize(&self.keys, size(rows, columns)).unwrap();
+    }
+
+    /// Waits until the program has the terminal to itself. Nothing tells that but the terminal.
+    fn taken(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while format!("{:?}", tcgetattr(&self.line).unwrap()) == self.before {
+            assert!(Instant::now() < deadline, "the terminal is not taken");
+            std::thread::yield_now();
+        }
     }
 
     fn type_keys(&mut self, keys: &[u8]) {
@@ -187,6 +196,45 @@ fn an_attachment_survives_the_daemon() {
     stack.ctl(&["up"]).ok();
     stack.ctl(&["stop", "talker"]).ok();
     assert_eq!(terminal.given_back("talker is stopped").code(), Some(0));
+}
+
+#[test]
+fn the_detach_keys_work_while_the_shim_stands_still() {
+    let stack = Stack::up(&json!([talker()]));
+    stack.ctl(&["start", "talker"]).ok();
+    let shim = parent_of(stack.agent("talker").pid.unwrap());
+    let mut attached = Terminal::run(&stack, &["attach", "talker"]);
+    attached.shows("generation=1");
+    signal(shim, Signal::STOP);
+    // More than a socket holds.
+    for _ in 0..100 {
+        attached.type_keys(&[b'x'; 4000]);
+    }
+    attached.type_keys(DETACH);
+    assert_eq!(attached.given_back("detached from talker").code(), Some(0));
+    let mut attaching = Terminal::run(&stack, &["attach", "talker"]);
+    attaching.taken();
+    let begin = Instant::now();
+    attaching.type_keys(DETACH);
+    assert_eq!(attaching.given_back("detached from talker").code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(5), "that is not at once: {:?}", begin.elapsed());
+    signal(shim, Signal::CONT);
+}
+
+#[test]
+fn the_detach_keys_work_while_the_daemon_stands_still() {
+    let stack = Stack::up(&json!([talker()]));
+    let mut terminal = Terminal::run(&stack, &["run", "talker"]);
+    terminal.shows("generation=1");
+    let (daemon, shim) = (stack.daemon_pid(), parent_of(stack.agent("talker").pid.unwrap()));
+    signal(daemon, Signal::STOP);
+    // The attachment ends, and nobody says what comes next.
+    signal(shim, Signal::KILL);
+    let begin = Instant::now();
+    terminal.type_keys(DETACH);
+    assert_eq!(terminal.given_back("detached from talker").code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(5), "that is not at once: {:?}", begin.elapsed());
+    signal(daemon, Signal::CONT);
 }
 
 #[test]

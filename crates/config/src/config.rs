@@ -83,7 +83,7 @@ pub struct Agent {
 impl Agent {
     /// Where its output goes when the daemon keeps its state in `state_dir`.
     pub fn log_file_in(&self, state_dir: &Path) -> PathBuf {
-        self.log_file.clone().unwrap_or_else(|| state_dir.join("logs").join(format!("{}.log", self.name)))
+        self.log_file.clone().unwrap_or_else(|| crate::lookup::log_file(state_dir, &self.name))
     }
 }
 

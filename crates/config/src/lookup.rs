@@ -51,6 +51,11 @@ pub fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join("mcp-restartd.sock")
 }
 
+/// The log of an agent whose entry names none.
+pub fn log_file(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join("logs").join(format!("{name}.log"))
+}
+
 /// The URL of the MCP endpoint that listens on this address.
 pub fn bridge_url(host: IpAddr, port: u16) -> String {
     format!("http://{}/mcp", std::net::SocketAddr::new(host, port))

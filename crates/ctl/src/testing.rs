@@ -53,6 +53,7 @@ pub(crate) fn status(config_file: &Path, agents: Vec<AgentView>) -> ServerStatus
         config_error: None,
         endpoint_error: None,
         state_dir: "/state".into(),
+        state_error: None,
         stale: None,
         pending_config: Vec::new(),
         adopted: Vec::new(),

@@ -13,7 +13,7 @@ use mcp_restart_config::{Environment, lookup};
 use mcp_restart_process::raise_descriptor_limit;
 use mcp_restart_protocol::shim::ShimHello;
 use mcp_restart_protocol::upgrade::acceptance;
-use mcp_restart_shim::find_shims;
+use mcp_restart_shim::{FoundShim, find_shims};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -56,7 +56,7 @@ fn check_bridge(program: &Path) -> Result<(), StartError> {
 
 /// The agents whose shims live and speak a protocol that this version does not know, with its number.
 fn not_understood(state_dir: &Path) -> io::Result<Vec<(String, u32)>> {
-    let living = find_shims(state_dir)?.into_iter().filter(|shim| shim.holder.is_some());
+    let living = find_shims(state_dir)?.into_iter().filter(FoundShim::may_live);
     let facts = living.filter_map(|shim| shim.facts?.ok());
     Ok(facts
         .filter(|facts| !ShimHello { protocol: facts.protocol }.is_understood())

@@ -3,7 +3,7 @@
 
 use crate::start_error::StartError;
 use mcp_restart_config::{Config, Environment, LoadError, lookup};
-use mcp_restart_shim::find_shims;
+use mcp_restart_shim::{FoundShim, find_shims};
 use std::path::{Path, PathBuf};
 
 /// The config that a daemon starts with.
@@ -84,7 +84,7 @@ impl LastGood {
 }
 
 fn some_agent_lives(state_dir: &Path) -> bool {
-    find_shims(state_dir).is_ok_and(|shims| shims.iter().any(|shim| shim.holder.is_some()))
+    find_shims(state_dir).is_ok_and(|shims| shims.iter().any(FoundShim::may_live))
 }
 
 #[cfg(test)]

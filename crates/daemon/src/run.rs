@@ -3,9 +3,9 @@
 //! ```text
 //!  config ─► state dir, lock ─► log ─► listening socket of the endpoint ─► socket ─► fleet ─► bridge ─► serve
 //!                                                                                                  │
-//!  exit 0 ◄─ lock ◄─ socket removed ◄─ bridge ended ◄─ last answers written ◄─ agents stopped ◄─ signal, or down
+//!  exit 0 ◄─ lock ◄─ last answers written, bridge ended ◄─ socket removed ◄─ agents stopped ◄─ signal, or down
 //!                                                                                                  │
-//!  exit 75 ◄─ lock ◄─ socket removed ◄──────────────── last answers written ◄─ nothing under way ◄─ upgrade
+//!  exit 75 ◄─ lock ◄─ last answers written ◄─ socket removed ◄─ nothing under way ◄─ upgrade
 //! ```
 
 use crate::arguments::Arguments;
@@ -38,6 +38,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+/// For so long those who came before the end are still told of it, although nobody new finds the socket.
+const LAST_REFUSALS: Duration = Duration::from_millis(100);
 /// How long clients may take to read their last answers when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// How long what is under way may take to end when the daemon makes way. What still is then goes on all the
@@ -149,12 +151,20 @@ impl Daemon<'_> {
             }
             End::MadeWay
         };
-        context.under_way.close();
-        let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;
-        if end == End::Stopped {
-            bridge.end().await;
-        }
         drop(socket);
+        context.under_way.close();
+        // Before the bridge ends, which has to pass on what it is answered.
+        let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;
+        let last_refusals = async {
+            tokio::time::sleep(LAST_REFUSALS).await;
+            let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;
+        };
+        let bridge_ended = async {
+            if end == End::Stopped {
+                bridge.end().await;
+            }
+        };
+        tokio::join!(last_refusals, bridge_ended);
         tracing::info!("ended");
         Ok(end)
     }

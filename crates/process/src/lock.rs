@@ -65,14 +65,22 @@ impl LockFile {
         }
     }
 
-    /// Who holds this lock now, if anybody does.
-    pub fn holder(path: &Path) -> Option<u32> {
+    /// Who holds this lock now, if anybody does. An error says nothing about that: there may be a holder.
+    pub fn holder(path: &Path) -> io::Result<Option<u32>> {
         // Without O_CREAT: asking must not make a lock file, nor wait for what is none.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
         match Flock::lock(file, FlockArg::LockSharedNonblock) {
-            Err((_, Errno::EWOULDBLOCK)) => read_holder(path),
-            _ => None,
+            Ok(_) => Ok(None),
+            Err((file, Errno::EWOULDBLOCK)) => {
+                let holder = io::read_to_string(file)?;
+                let holder = holder.trim().parse();
+                holder.map(Some).map_err(|_| io::Error::other("its holder is not written down"))
+            }
+            Err((_, errno)) => Err(errno.into()),
         }
     }
 
@@ -132,9 +140,9 @@ mod tests {
             Err(LockError::Held { holder }) => assert_eq!(holder, Some(own)),
             other => panic!("{other:?}"),
         }
-        assert_eq!(LockFile::holder(&path), Some(own));
+        assert_eq!(LockFile::holder(&path).unwrap(), Some(own));
         drop(lock);
-        assert_eq!(LockFile::holder(&path), None);
+        assert_eq!(LockFile::holder(&path).unwrap(), None);
         LockFile::try_acquire(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
@@ -156,7 +164,7 @@ mod tests {
     fn asking_for_the_holder_makes_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.lock");
-        assert_eq!(LockFile::holder(&path), None);
+        assert_eq!(LockFile::holder(&path).unwrap(), None);
         assert!(!path.exists());
     }
 }

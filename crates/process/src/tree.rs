@@ -79,6 +79,9 @@ impl Process {
             (None, State::Uninterruptible) => {
                 "uninterruptible: it waits for a device or a file system".to_owned()
             }
+            (None, State::Stopped) => {
+                format!("stopped by a signal: `kill -CONT {}` lets it go on", self.pid)
+            }
             (None, _) => "it has not ended yet".to_owned(),
         }
     }

@@ -119,6 +119,8 @@ pub struct ServerStatus {
     pub config_error: Option<String>,
     /// Its state dir.
     pub state_dir: String,
+    /// Why it cannot write down there what it does: the daemon after it would not know of that.
+    pub state_error: Option<String>,
     /// Why the running programs are not those on disk, with the remedy.
     pub stale: Option<String>,
     /// Why the MCP endpoint is not served at present.

@@ -113,6 +113,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         config_file: "f".into(),
         config_error: Some("e".into()),
         state_dir: "d".into(),
+        state_error: Some("w".into()),
         stale: Some("s".into()),
         endpoint_error: Some("b".into()),
         pending_config: vec!["port".into()],

@@ -10,26 +10,43 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::net::unix::pipe;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 
 /// What comes in.
-// A pipe's end is what tokio registers for one direction; it reads and writes a socket just as well.
 #[derive(Debug)]
-pub struct ReadingHalf(pipe::Receiver);
+pub struct ReadingHalf(Reading);
+
+#[derive(Debug)]
+enum Reading {
+    // A pipe's end is what tokio registers for one direction; it reads and writes a socket just as well.
+    Apart(pipe::Receiver),
+    /// There was no descriptor for that.
+    Shared(OwnedReadHalf),
+}
 
 /// What goes out. The connection closes when both halves are dropped.
 #[derive(Debug)]
-pub struct WritingHalf {
-    socket: Socket,
-    /// Another descriptor of the same socket, held while the peer does not read.
-    full: Option<pipe::Sender>,
+pub struct WritingHalf(Writing);
+
+#[derive(Debug)]
+enum Writing {
+    Apart {
+        socket: Socket,
+        /// Another descriptor of the same socket, held while the peer does not read.
+        full: Option<pipe::Sender>,
+    },
+    Shared(OwnedWriteHalf),
 }
 
-/// The two halves of `stream`. Fails if the system has no room for another descriptor.
+/// The two halves of `stream`. If the system has no other descriptor for it, they share the one that there is.
 pub fn split(stream: UnixStream) -> io::Result<(ReadingHalf, WritingHalf)> {
     let socket = stream.into_std()?;
-    let reading = pipe::Receiver::from_owned_fd_unchecked(socket.try_clone()?.into())?;
-    Ok((ReadingHalf(reading), WritingHalf { socket, full: None }))
+    let Ok(copy) = socket.try_clone() else {
+        let (reading, writing) = UnixStream::from_std(socket)?.into_split();
+        return Ok((ReadingHalf(Reading::Shared(reading)), WritingHalf(Writing::Shared(writing))));
+    };
+    let reading = pipe::Receiver::from_owned_fd_unchecked(copy.into())?;
+    Ok((ReadingHalf(Reading::Apart(reading)), WritingHalf(Writing::Apart { socket, full: None })))
 }
 
 impl AsyncRead for ReadingHalf {
@@ -38,7 +55,10 @@ impl AsyncRead for ReadingHalf {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
+        match &mut self.0 {
+            Reading::Apart(reading) => Pin::new(reading).poll_read(context, buffer),
+            Reading::Shared(reading) => Pin::new(reading).poll_read(context, buffer),
+        }
     }
 }
 
@@ -48,16 +68,20 @@ impl AsyncWrite for WritingHalf {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let (socket, full) = match &mut self.0 {
+            Writing::Apart { socket, full } => (socket, full),
+            Writing::Shared(writing) => return Pin::new(writing).poll_write(context, bytes),
+        };
         loop {
-            if let Some(full) = &mut self.full {
-                let written = ready!(Pin::new(full).poll_write(context, bytes));
-                self.full = None;
+            if let Some(duplicate) = full {
+                let written = ready!(Pin::new(duplicate).poll_write(context, bytes));
+                *full = None;
                 return Poll::Ready(written);
             }
-            match self.socket.write(bytes) {
+            match socket.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let duplicate = self.socket.try_clone()?;
-                    self.full = Some(pipe::Sender::from_owned_fd_unchecked(duplicate.into())?);
+                    let duplicate = socket.try_clone()?;
+                    *full = Some(pipe::Sender::from_owned_fd_unchecked(duplicate.into())?);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 written => return Poll::Ready(written),
@@ -69,8 +93,11 @@ impl AsyncWrite for WritingHalf {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.socket.shutdown(std::net::Shutdown::Write))
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Writing::Apart { socket, .. } => Poll::Ready(socket.shutdown(std::net::Shutdown::Write)),
+            Writing::Shared(writing) => Pin::new(writing).poll_shutdown(context),
+        }
     }
 }
 
@@ -96,7 +123,9 @@ mod tests {
         let mut received = vec![0; expected.len()];
         peer.read_exact(&mut received).await.unwrap();
         assert!(received == expected);
-        assert!(write.await.unwrap().full.is_none(), "it is watched only while the peer does not read");
+        let written = write.await.unwrap();
+        let is_watched = matches!(written.0, Writing::Apart { full: Some(_), .. });
+        assert!(!is_watched, "it is watched only while the peer does not read");
     }
 
     #[tokio::test]

@@ -108,8 +108,8 @@ impl Facts {
 pub struct FoundShim {
     /// Its id.
     pub id: String,
-    /// The process that holds its lock: it lives, whatever its facts say.
-    pub holder: Option<u32>,
+    /// The process that holds its lock: it lives, whatever its facts say. Where that cannot be told it may live.
+    pub lock: io::Result<Option<u32>>,
     /// What it wrote down, or why that cannot be read; none if it has written nothing.
     pub facts: Option<Result<Facts, FactsError>>,
 }
@@ -118,7 +118,12 @@ impl FoundShim {
     /// Looks at what the shim with this id has left, or holds.
     pub fn look(state_dir: &Path, id: String) -> Self {
         let files = RunFiles::new(state_dir, &id);
-        Self { id, holder: LockFile::holder(&files.lock), facts: read(&files.facts) }
+        Self { id, lock: LockFile::holder(&files.lock), facts: read(&files.facts) }
+    }
+
+    /// Whether there is a shim, as far as can be told.
+    pub fn may_live(&self) -> bool {
+        !matches!(self.lock, Ok(None))
     }
 }
 
@@ -144,7 +149,14 @@ pub fn find_shims(state_dir: &Path) -> io::Result<Vec<FoundShim>> {
         );
     }
     let shims = ids.into_iter().map(|id| FoundShim::look(state_dir, id));
-    Ok(shims.filter(|shim| shim.holder.is_some() || shim.facts.is_some()).collect())
+    Ok(shims.filter(|shim| shim.may_live() || shim.facts.is_some()).collect())
+}
+
+impl FactsError {
+    /// Whether it was the system that failed, and not what is written.
+    pub fn is_of_system(&self) -> bool {
+        self.source.raw_os_error().is_some()
+    }
 }
 
 fn read(file: &Path) -> Option<Result<Facts, FactsError>> {
@@ -212,9 +224,10 @@ mod tests {
         let found = find_shims(folder.path()).unwrap();
         let [good, bad, living] = &found[..] else { panic!("{found:?}") };
         assert_eq!(good.facts.as_ref().unwrap().as_ref().unwrap(), &facts);
-        assert_eq!((&*bad.id, bad.holder), ("00000002", None));
+        assert_eq!((&*bad.id, bad.may_live()), ("00000002", false));
         bad.facts.as_ref().unwrap().as_ref().unwrap_err();
-        assert_eq!((living.holder, living.facts.is_none()), (Some(std::process::id()), true));
+        assert_eq!(living.lock.as_ref().unwrap(), &Some(std::process::id()));
+        assert!(living.facts.is_none());
         drop(held);
     }
 }

@@ -200,7 +200,7 @@ impl Sweep {
     }
 
     fn walk(&mut self) -> Tree {
-        let daemon = LockFile::holder(&self.daemon_lock);
+        let daemon = LockFile::holder(&self.daemon_lock).ok().flatten();
         let keep = self.keep.as_ref();
         let tree = self
             .family

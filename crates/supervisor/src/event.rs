@@ -214,6 +214,8 @@ pub enum Outcome {
     ExitedEarly(LastExit),
     /// Part of the tree could not be ended; what and why.
     StopIncomplete(String),
+    /// The shim does not say whether the tree is gone.
+    StopUnreported,
     /// A later request took precedence.
     Superseded,
     /// Nothing is begun any more.

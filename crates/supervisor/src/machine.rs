@@ -214,7 +214,7 @@ impl<L> Machine<L> {
             }
             Event::Refused { at, why } => self.refused(at, why),
             Event::StopIncomplete { generation, left } if generation == self.generation => {
-                self.stop_incomplete(&left, &mut effects);
+                self.stop_incomplete(&Outcome::StopIncomplete(left), &mut effects);
             }
             Event::Tick => self.tick(now, &mut effects),
             // News of an earlier generation changes nothing.
@@ -467,13 +467,12 @@ impl<L> Machine<L> {
         }
     }
 
-    fn stop_incomplete(&mut self, left: &str, effects: &mut Vec<Effect<L>>) {
+    fn stop_incomplete(&mut self, outcome: &Outcome, effects: &mut Vec<Effect<L>>) {
         let State::Stopping { deadline, tickets, then, .. } = &mut self.state else { return };
         *deadline = None;
-        let outcome = Outcome::StopIncomplete(left.to_owned());
         effects.extend(tickets.drain(..).map(|ticket| Effect::Answer(ticket, outcome.clone())));
         // A new process beside what is left of the old one would be a second one.
-        then.supersede(&outcome, effects);
+        then.supersede(outcome, effects);
     }
 
     fn tick(&mut self, now: Instant, effects: &mut Vec<Effect<L>>) {
@@ -496,7 +495,7 @@ impl<L> Machine<L> {
                     self.begin_stop(stop, Vec::new(), then, now, effects);
                 }
             }
-            State::Stopping { .. } => self.stop_incomplete("its shim does not report what is left", effects),
+            State::Stopping { .. } => self.stop_incomplete(&Outcome::StopUnreported, effects),
         }
     }
 

@@ -188,6 +188,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             config_file: "/c.json".to_owned(),
             config_error: None,
             state_dir: "/s".to_owned(),
+            state_error: None,
             stale: None,
             endpoint_error: None,
             pending_config: vec![],

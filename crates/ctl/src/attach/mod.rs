@@ -133,29 +133,39 @@ async fn stay(
             Ended::BySignal => return Ok(Parting::Signal),
             Ended::AgentGone => {}
         }
-        user.reset_modes().await?;
-        let mut daemon = context.daemon_at(place).await?;
-        daemon.send(Request::Subscribe).await?;
-        loop {
-            let event = tokio::select! {
-                event = daemon.event() => event?,
-                ended = user.left() => match ended {
-                    Ended::BySignal => return Ok(Parting::Signal),
-                    Ended::ByUser | Ended::AgentGone => return Ok(Parting::User(format!("detached from {name}"))),
-                },
-            };
-            if &event.agent.name != name {
-                continue;
+        place_of = match user.meanwhile(next_terminal(context, place, name, place_of.generation)).await? {
+            Ok(Ok(terminal)) => terminal,
+            Ok(Err(parting)) => return Ok(parting),
+            Err(Ended::BySignal) => return Ok(Parting::Signal),
+            Err(Ended::ByUser | Ended::AgentGone) => {
+                return Ok(Parting::User(format!("detached from {name}")));
             }
-            match what_next(&event.agent, place_of.generation) {
-                Next::Wait => {}
-                Next::Attach => break,
-                Next::End { text, exit } => return Ok(Parting::Agent { text, exit }),
-            }
-        }
-        let mut daemon = context.daemon_at(place).await?;
-        place_of = daemon.terminal(name.clone()).await?;
+        };
     }
+}
+
+/// Waits for the terminal of the next process, or for word that there will be none.
+async fn next_terminal(
+    context: &Context,
+    place: &Place,
+    name: &str,
+    attached: u64,
+) -> Result<Result<Terminal, Parting>, Problem> {
+    let mut daemon = context.daemon_at(place).await?;
+    daemon.send(Request::Subscribe).await?;
+    loop {
+        let agent = daemon.event().await?.agent;
+        if agent.name != name {
+            continue;
+        }
+        match what_next(&agent, attached) {
+            Next::Wait => {}
+            Next::Attach => break,
+            Next::End { text, exit } => return Ok(Err(Parting::Agent { text, exit })),
+        }
+    }
+    let mut daemon = context.daemon_at(place).await?;
+    daemon.terminal(name.to_owned()).await.map(Ok)
 }
 
 fn what_next(agent: &AgentView, attached: u64) -> Next {

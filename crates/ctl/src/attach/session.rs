@@ -3,13 +3,14 @@
 use crate::attach::keys::{DetachKeys, KeyFilter, Typed};
 use crate::attach::terminal::{RawTerminal, Size};
 use crate::problem::{Exit, Problem};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::stream::SplitStream;
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use mcp_restart_protocol::codec::Frames;
 use mcp_restart_protocol::shim::{FromShim, SHIM_HELLO_LEN, SHIM_PROTOCOL, ShimHello, ToShim};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
@@ -17,6 +18,10 @@ use tokio_util::codec::Framed;
 
 /// A shim that does not greet within this time does not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many bytes are typed at most while the shim takes none; more waits in the terminal, and with it the detach
+/// keys.
+const TYPED_AHEAD: usize = 1024 * 1024;
 
 type Talk = Framed<UnixStream, Frames<FromShim, ToShim>>;
 
@@ -60,86 +65,110 @@ impl User {
         Ok(Self { terminal, filter: KeyFilter::new(keys), resized, ends })
     }
 
-    /// Connects to a shim and stays until the user leaves or the agent is gone.
+    /// Connects to a shim and stays until the user leaves or the agent is gone. The user may leave at any time,
+    /// whatever the shim does meanwhile.
     pub(crate) async fn session(&mut self, socket: &Path) -> Result<Ended, Problem> {
-        let greeted = tokio::select! {
-            biased;
-            () = self.ends.any() => return Ok(Ended::BySignal),
-            greeted = greet_in_time(socket) => greeted?,
-        };
-        let Some(frames) = greeted else { return Ok(Ended::AgentGone) };
-        let (mut to, mut from) = frames.split();
         let Self { terminal, filter, resized, ends } = self;
-        let Size { rows, columns } = terminal.size();
-        let output = async {
-            // The first output is a picture of the agent's screen.
-            let mut is_picture = true;
-            loop {
-                match from.next().await {
-                    Some(Ok(FromShim::Output(bytes))) => {
-                        let shown = if std::mem::take(&mut is_picture) {
-                            terminal.show_picture(&bytes).await
-                        } else {
-                            terminal.show(&bytes).await
-                        };
-                        if shown.is_err() {
-                            return Ended::ByUser;
-                        }
-                    }
-                    Some(Ok(FromShim::Detached { .. }) | Err(_)) | None => return Ended::AgentGone,
-                    Some(Ok(_)) => {}
-                }
-            }
-        };
-        let input = async {
-            // When the shim takes nothing any more, what it still sends says so.
-            let mut open = to.send(ToShim::Attach { rows, columns }).await.is_ok();
-            loop {
-                let (message, end) = tokio::select! {
-                    typed = terminal.typed() => match typed.map(|typed| filter.take(&typed)) {
-                        Ok(Typed::Send(bytes)) => (ToShim::Input(bytes), false),
-                        Ok(Typed::Detach(bytes)) => (ToShim::Input(bytes), true),
-                        Err(_) => return Ended::ByUser,
-                    },
-                    _ = resized.recv() => {
-                        let Size { rows, columns } = terminal.size();
-                        (ToShim::Resize { rows, columns }, false)
-                    }
-                };
-                let nothing = matches!(&message, ToShim::Input(bytes) if bytes.is_empty());
-                if open && !nothing {
-                    open = to.send(message).await.is_ok();
-                }
-                if end {
-                    return Ended::ByUser;
-                }
-            }
-        };
+        let (from_user, to_agent) = tokio::io::simplex(TYPED_AHEAD);
+        let talk = talk(socket, terminal, resized, from_user);
+        tokio::pin!(talk);
         let ended = tokio::select! {
             biased;
-            () = ends.any() => Ended::BySignal,
-            ended = output => ended,
-            ended = input => ended,
+            () = ends.any() => Ok(Ended::BySignal),
+            () = pass_keys(terminal, filter, to_agent) => Ok(Ended::ByUser),
+            ended = &mut talk => return ended,
         };
-        Ok(ended)
+        // What was typed before the detach keys goes as well, if the shim takes it at once.
+        let _ = talk.now_or_never();
+        ended
     }
 
-    /// Between two sessions: waits until the user leaves.
-    pub(crate) async fn left(&mut self) -> Ended {
-        loop {
-            tokio::select! {
-                () = self.ends.any() => return Ended::BySignal,
-                typed = self.terminal.typed() => match typed.map(|typed| self.filter.take(&typed)) {
-                    Ok(Typed::Send(_)) => {}
-                    Ok(Typed::Detach(_)) | Err(_) => return Ended::ByUser,
-                },
+    /// Between two sessions: undoes what the process that is gone did to the terminal and waits for something,
+    /// unless the user leaves before.
+    pub(crate) async fn meanwhile<T>(
+        &mut self,
+        awaited: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<Result<T, Ended>, Problem> {
+        let Self { terminal, filter, ends, .. } = self;
+        let awaited = async {
+            terminal.reset_modes().await?;
+            awaited.await
+        };
+        tokio::select! {
+            biased;
+            () = ends.any() => Ok(Err(Ended::BySignal)),
+            () = pass_keys(terminal, filter, tokio::io::sink()) => Ok(Err(Ended::ByUser)),
+            came = awaited => came.map(Ok),
+        }
+    }
+}
+
+/// Takes what is typed to there until the detach keys come, or the end of the terminal.
+async fn pass_keys(terminal: &RawTerminal, filter: &mut KeyFilter, mut to: impl AsyncWrite + Unpin) {
+    while let Ok(typed) = terminal.typed().await {
+        match filter.take(&typed) {
+            // Fails when nobody takes it any more; whoever does not says why.
+            Typed::Send(bytes) => drop(to.write_all(&bytes).await),
+            Typed::Detach(bytes) => {
+                let _ = to.write_all(&bytes).now_or_never();
+                return;
             }
         }
     }
+}
 
-    /// Undoes what a process that is gone did to the terminal.
-    pub(crate) async fn reset_modes(&self) -> io::Result<()> {
-        self.terminal.reset_modes().await
+/// Connects, passes on what is typed, and shows what comes.
+async fn talk(
+    socket: &Path,
+    terminal: &RawTerminal,
+    resized: &mut Signal,
+    mut typed: impl AsyncRead + Unpin,
+) -> Result<Ended, Problem> {
+    let Some(frames) = greet_in_time(socket).await? else { return Ok(Ended::AgentGone) };
+    let (mut to, mut from) = frames.split();
+    let send = async {
+        let Size { rows, columns } = terminal.size();
+        let mut message = ToShim::Attach { rows, columns };
+        let mut piece = vec![0; 4096];
+        while to.send(message).await.is_ok() {
+            message = tokio::select! {
+                Ok(length @ 1..) = typed.read(&mut piece) => {
+                    ToShim::Input(piece.get(..length).unwrap_or_default().to_vec())
+                }
+                _ = resized.recv() => {
+                    let Size { rows, columns } = terminal.size();
+                    ToShim::Resize { rows, columns }
+                }
+            };
+        }
+        // When the shim takes nothing any more, what it still sends says so.
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = show(terminal, &mut from) => Ok(ended),
+        ended = send => Ok(ended),
+    }
+}
+
+/// Shows what comes from the shim until there is nothing more, or no terminal.
+async fn show(terminal: &RawTerminal, from: &mut SplitStream<Talk>) -> Ended {
+    // The first output is a picture of the agent's screen.
+    let mut is_picture = true;
+    loop {
+        match from.next().await {
+            Some(Ok(FromShim::Output(bytes))) => {
+                let shown = if std::mem::take(&mut is_picture) {
+                    terminal.show_picture(&bytes).await
+                } else {
+                    terminal.show(&bytes).await
+                };
+                if shown.is_err() {
+                    return Ended::ByUser;
+                }
+            }
+            Some(Ok(FromShim::Detached { .. }) | Err(_)) | None => return Ended::AgentGone,
+            Some(Ok(_)) => {}
+        }
     }
 }
 

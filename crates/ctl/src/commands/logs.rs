@@ -1,12 +1,13 @@
 //! `logs`: reads the log file itself.
 
 use crate::commands::follow::{Piece, Snapshot};
-use crate::context::Context;
+use crate::context::{Context, Place};
 use crate::problem::{Exit, Problem};
+use mcp_restart_config::lookup;
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::shim::START_MARKER;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often a followed file is looked at.
@@ -60,20 +61,44 @@ pub(crate) async fn logs(context: &Context, name: &str, options: Options) -> Res
     }
 }
 
-/// The daemon knows where the log is; without a daemon the config says it.
+/// The daemon knows where the log is; where none answers, the config says it.
 async fn log_file(context: &Context, name: &str) -> Result<PathBuf, Problem> {
     let place = context.place()?;
-    match context.daemon_at(&place).await {
-        Ok(mut daemon) => Ok(daemon.agent(name).await?.log_file.into()),
-        Err(problem) if problem.exit() == Exit::NotRunning => {
-            let config = context.config().map_err(|_| problem)?;
-            let names: Vec<_> = config.agents.iter().map(|agent| agent.name.clone()).collect();
-            let agent = config.agents.iter().find(|agent| agent.name == name);
-            let agent = agent.ok_or_else(|| crate::talk::unknown_agent(name, &names))?;
-            Ok(agent.log_file_in(&place.state_dir))
-        }
-        Err(problem) => Err(problem),
+    let asked = async { context.daemon_at(&place).await?.agent(name).await };
+    let problem = match asked.await {
+        Ok(agent) => return Ok(agent.log_file.into()),
+        Err(problem) if matches!(problem.exit(), Exit::NotRunning | Exit::TimedOut) => problem,
+        Err(problem) => return Err(problem),
+    };
+    let file = log_file_by_config(context, &place, name, &problem)?;
+    if problem.exit() == Exit::TimedOut {
+        context
+            .screen
+            .warning(format_args!("the daemon does not answer; the config says that this is {name}'s log"));
     }
+    Ok(file)
+}
+
+/// Where the config puts the log. An agent that is no longer in it, or whose config cannot be used, may have left
+/// one in the usual place.
+fn log_file_by_config(
+    context: &Context,
+    place: &Place,
+    name: &str,
+    problem: &Problem,
+) -> Result<PathBuf, Problem> {
+    let agents = context.config().map(|config| config.agents);
+    if let Some(agent) = agents.iter().flatten().find(|agent| agent.name == name) {
+        return Ok(agent.log_file_in(&place.state_dir));
+    }
+    let usual = lookup::log_file(&place.state_dir, name);
+    let is_plain = Path::new(name).file_name() == Some(name.as_ref());
+    if is_plain && usual.exists() {
+        return Ok(usual);
+    }
+    let agents = agents.map_err(|_| problem.clone())?;
+    let names: Vec<_> = agents.into_iter().map(|agent| agent.name).collect();
+    Err(crate::talk::unknown_agent(name, &names))
 }
 
 /// Prints what comes: whole lines made safe, the bytes as they are, or JSON.

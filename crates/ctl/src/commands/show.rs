@@ -36,6 +36,11 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     screen.line(describe(screen.colour(), &status, Timestamp::now()))?;
     warn_of_endpoint(screen, &status);
     warn_of_config(screen, &status);
+    if let Some(error) = &status.state_error {
+        screen.warning(format_args!(
+            "the state cannot be stored, so that a daemon that dies now is not succeeded by one that knows it all\n{error}"
+        ));
+    }
     if !status.pending_config.is_empty() {
         let fields = status.pending_config.join(", ");
         screen.warning(format_args!("changes of {fields} wait for the next start of the daemon"));
@@ -192,6 +197,7 @@ mod tests {
             config_error: None,
             endpoint_error: None,
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
+            state_error: None,
             stale: None,
             pending_config: Vec::new(),
             adopted: vec!["claude".into()],

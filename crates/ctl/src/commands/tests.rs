@@ -87,6 +87,22 @@ fn a_daemon_that_says_nothing_is_waited_for_no_longer_than_it_needs() {
 }
 
 #[test]
+fn a_log_is_shown_although_the_daemon_says_nothing() {
+    let (world, _) = world();
+    let _listener = world.stopped_daemon();
+    let logs = world.path(".local/state/mcp-restart/logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    for name in ["a", "removed"] {
+        std::fs::write(logs.join(format!("{name}.log")), "one\n").unwrap();
+        let (exit, output, errors) = world.run_without_waiting(&["logs", name]);
+        assert_eq!((exit, output.as_str()), (Exit::Done, "one\n"));
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.starts_with("warning: the daemon does not answer"), "{errors}");
+    }
+    assert_eq!(world.run_without_waiting(&["logs", "nobody"]).0, Exit::UnknownAgent);
+}
+
+#[test]
 fn down_without_a_daemon_is_done_already() {
     let (world, _) = world();
     let (exit, output, errors) = world.run(&["down"]);

@@ -1,7 +1,7 @@
 //! What an earlier daemon left running, taken on again.
 
 use super::intent::{Finish, Goal, Intent, Living};
-use super::link::Link;
+use super::link::{Link, is_understood};
 use super::members::Members;
 use super::store::{AgentRecord, Store};
 use super::tokens;
@@ -11,7 +11,7 @@ use mcp_restart_process::{Lost, boot_id};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Recovered;
 use mcp_restart_protocol::paths::RestartPath;
-use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ShimHello, ToShim};
+use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{Facts, FoundShim, RunFiles};
 use std::collections::BTreeMap;
@@ -41,10 +41,15 @@ pub(super) struct Adopted {
 /// A shim that was found, and what it said.
 struct Reached {
     files: RunFiles,
-    holder: Option<u32>,
+    /// The process id of the shim that lives, or why that cannot be told.
+    lock: io::Result<Option<u32>>,
     facts: Option<Facts>,
+    /// Whether the facts were there and the system did not let them be read.
+    is_unread: bool,
     described: Option<ShimFacts>,
     link: Option<Link>,
+    /// Why there is no connection.
+    fault: Option<io::Error>,
 }
 
 /// Connects to every shim that lives, and records how the agents of those that do not have ended. A shim
@@ -66,14 +71,19 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
             continue;
         }
         let facts = shim.facts.take();
-        match (shim.holder, facts) {
-            (Some(shim_pid), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
-            (None, Some(facts)) => {
+        match (&shim.lock, facts) {
+            (Err(error), _) => adopted.told.push(trouble(format!(
+                "whether anybody holds {} cannot be told ({error}): an agent may run, and is left alone",
+                shim.files.lock.display()
+            ))),
+            (&Ok(Some(shim_pid)), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
+            (Ok(None), Some(facts)) => {
                 adopted.told.extend(record_end(&state_dir, store, &facts));
                 adopted.ended.insert(facts.name, facts.generation);
                 remove(&shim.files);
             }
-            (None, None) => remove(&shim.files),
+            (Ok(None), None) if shim.is_unread => {}
+            (Ok(None), None) => remove(&shim.files),
         }
     }
     adopted.take_back_numbers(store);
@@ -106,38 +116,39 @@ pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
 
 async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
     let files = RunFiles::new(state_dir, &found.id);
-    let (mut link, mut described) = (None, None);
-    match &found.facts {
-        Some(Ok(facts)) if found.holder.is_some() && !understands(facts) => {
-            match timeout(DESCRIBE_LIMIT, Link::connect_foreign(&files, facts)).await {
-                Ok(Ok(connected)) => link = Some(connected),
-                failed => {
-                    tracing::error!(?failed, agent = facts.name, "a shim of another version is not reached");
+    let (mut link, mut described, mut fault) = (None, None, None);
+    if matches!(found.lock, Ok(Some(_))) {
+        match &found.facts {
+            Some(Ok(facts)) if !is_understood(facts) => {
+                match timeout(DESCRIBE_LIMIT, Link::connect_foreign(&files, facts)).await {
+                    Ok(Ok(connected)) => link = Some(connected),
+                    Ok(Err(error)) => fault = Some(error),
+                    Err(_) => fault = Some(io::ErrorKind::TimedOut.into()),
+                }
+            }
+            facts => {
+                let limit =
+                    if matches!(facts, Some(Ok(_))) { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
+                described = timeout(limit, describe(&files, &mut link, &mut fault)).await.ok();
+                if described.is_none() {
+                    // The daemon before may have let it go a moment ago.
+                    let now = FoundShim::look(state_dir, found.id.clone());
+                    if !now.may_live() {
+                        found = now;
+                    }
                 }
             }
         }
-        facts if found.holder.is_some() => {
-            let limit = if matches!(facts, Some(Ok(_))) { DESCRIBE_LIMIT_IF_KNOWN } else { DESCRIBE_LIMIT };
-            described = timeout(limit, describe(&files, &mut link)).await.ok();
-            if described.is_none() {
-                // The daemon before may have let it go a moment ago.
-                found = FoundShim::look(state_dir, found.id);
-            }
-        }
-        _ => {}
     }
+    let mut is_unread = false;
     let facts = found.facts.and_then(|facts| {
-        facts
-            .inspect_err(|error| {
-                tracing::error!(error = error as &dyn std::error::Error, "the facts of a shim");
-            })
-            .ok()
+        let facts = facts.inspect_err(|error| {
+            is_unread = error.is_of_system();
+            tracing::error!(error = error as &dyn std::error::Error, "the facts of a shim");
+        });
+        facts.ok()
     });
-    Reached { files, holder: found.holder, facts, described, link }
-}
-
-fn understands(facts: &Facts) -> bool {
-    ShimHello { protocol: facts.protocol }.is_understood()
+    Reached { files, lock: found.lock, facts, is_unread, described, link, fault }
 }
 
 /// Lets a shim go whose exit is stored already: the daemon died before it could say so.
@@ -159,19 +170,23 @@ fn is_known(record: &AgentRecord, generation: u64, started_at: Timestamp) -> boo
         && record.last_exit.as_ref().is_some_and(|exit| exit.at >= started_at)
 }
 
-/// Connects and asks, as often as it takes; the connection stays with the caller if time runs out.
-async fn describe(files: &RunFiles, link: &mut Option<Link>) -> ShimFacts {
+/// Connects and asks, as often as it takes; if time runs out, the caller is left with the connection, or with why
+/// there is none.
+async fn describe(files: &RunFiles, link: &mut Option<Link>, fault: &mut Option<io::Error>) -> ShimFacts {
     loop {
-        if let Ok(connected) = Link::connect(&files.socket).await
-            && link.insert(connected).send(ToShim::Describe).await.is_ok()
-            && let Some(connected) = link
-        {
-            match connected.next().await {
-                Some(FromShim::Facts(facts)) => return *facts,
-                said => {
-                    tracing::warn!(?said, socket = %files.socket.display(), "a shim does not describe itself");
+        match Link::connect(&files.socket).await {
+            Ok(connected) => {
+                let connected = link.insert(connected);
+                if connected.send(ToShim::Describe).await.is_ok() {
+                    match connected.next().await {
+                        Some(FromShim::Facts(facts)) => return *facts,
+                        said => {
+                            tracing::warn!(?said, socket = %files.socket.display(), "a shim does not describe itself");
+                        }
+                    }
                 }
             }
+            Err(error) => *fault = Some(error),
         }
         tokio::time::sleep(SOCKET_PAUSE).await;
     }
@@ -199,9 +214,11 @@ fn take_on(
     let protocol = shim.link.as_ref().and_then(Link::foreign_protocol);
     tracing::info!(agent = facts.name, pid = facts.pid, generation = facts.generation, protocol, "adopted");
     if silent && protocol.is_none() {
+        let fault = shim.fault.as_ref().map(tracing::field::display);
         tracing::warn!(
             agent = facts.name,
             shim_pid,
+            fault,
             "its shim does not answer: its written word is taken for true"
         );
     }

@@ -16,17 +16,22 @@ use super::launch::Launch;
 use super::link::Link;
 use crate::children::Children;
 use mcp_restart_config::Agent;
+use mcp_restart_process::tree::Process;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{FromShim, Leftover, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
-use mcp_restart_shim::ShimArgs;
+use mcp_restart_shim::{Facts, FoundShim, ShimArgs, run_id};
 use mcp_restart_supervisor::{Effect, Event, Machine, Outcome, Ticket, UnderWay};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+
+/// How long after a shim could not be reached it is tried again.
+const UNREACHED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the fleet task tells an agent task.
 #[derive(Debug)]
@@ -143,6 +148,8 @@ impl Running {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
             let deadline = self.task.machine.deadline().map(Instant::from_std);
+            let is_unreached = self.task.link.is_none() && self.task.machine.process().is_some();
+            let next_try = is_unreached.then(|| Instant::now() + UNREACHED_PAUSE);
             let event = tokio::select! {
                 // What an earlier daemon had begun is ordered at adoption, and tells why a process ended.
                 biased;
@@ -170,6 +177,10 @@ impl Running {
                     continue;
                 }
                 () = until(deadline) => Event::Tick,
+                () = until(next_try) => match self.reach_again().await {
+                    Some(event) => event,
+                    None => continue,
+                },
             };
             self.step(event).await;
         }
@@ -191,6 +202,9 @@ impl Running {
         while let Some(event) = events.pop() {
             for effect in self.task.machine.handle(event, Instant::now().into_std()) {
                 match effect {
+                    Effect::Answer(ticket, Outcome::StopUnreported) => {
+                        answers.push((ticket, Outcome::StopIncomplete(self.silent_shim())));
+                    }
                     Effect::Answer(ticket, outcome) => answers.push((ticket, outcome)),
                     other => events.extend(self.carry_out(other).await),
                 }
@@ -275,13 +289,52 @@ impl Running {
         if self.task.link.is_some() {
             return;
         }
-        match Link::connect(&self.task.shim.files().socket).await {
+        let facts = self.found_shim().facts.and_then(Result::ok);
+        match Link::reach(self.task.shim.files(), facts.as_ref()).await {
             Ok(mut link) => {
+                if let Some(launched) = &mut self.task.launched {
+                    launched.foreign = link.foreign_protocol();
+                }
                 // If that fails, so does what follows, and that is told.
                 let _ = link.send(ToShim::Describe).await;
                 self.task.link = Some(link);
+                self.tell(false, Vec::new());
             }
-            Err(error) => tracing::error!(agent = self.task.name, %error, "its shim cannot be reached"),
+            Err(error) => tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached"),
+        }
+    }
+
+    /// The same while nothing else happens. Without the connection nobody would notice the end of the process.
+    async fn reach_again(&mut self) -> Option<Event<Launch>> {
+        let generation = self.task.machine.generation();
+        let FoundShim { lock, facts, .. } = self.found_shim();
+        if !matches!(lock, Ok(None)) {
+            self.reconnect().await;
+            return None;
+        }
+        match facts {
+            Some(Ok(Facts { generation: ended, exit: Some(exit), .. })) if ended == generation => {
+                Some(Event::Exited { generation, exit })
+            }
+            _ => self.understand(None),
+        }
+    }
+
+    fn found_shim(&self) -> FoundShim {
+        FoundShim::look(&self.task.state_dir, run_id(&self.task.name))
+    }
+
+    /// What is known of a shim that does not report how a stop went.
+    fn silent_shim(&self) -> String {
+        let shim = self.task.launched.as_ref().and_then(|launched| Process::of(launched.shim_pid?));
+        match shim {
+            Some(shim) => format!(
+                "its shim {} ({}) does not report what is left: it is {}",
+                shim.pid,
+                shim.command,
+                shim.obstacle()
+            ),
+            None => "its shim does not report what is left".to_owned(),
         }
     }
 

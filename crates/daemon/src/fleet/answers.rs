@@ -77,7 +77,10 @@ fn failure(outcome: Outcome, agent: &AgentView, entry: Option<&Agent>) -> Failur
         Outcome::ExitedEarly(exit) => exited_early(&exit, agent, entry),
         Outcome::StopIncomplete(left) => {
             Failure::new(ErrorCode::StopIncomplete, format!("{name} could not be stopped completely: {left}"))
-                .hint("nothing is started beside it; stop it again when that process has gone")
+                .hint("nothing is started beside it; stop it again when that process has gone, or goes on")
+        }
+        Outcome::StopUnreported => {
+            Failure::new(ErrorCode::StopIncomplete, format!("nobody says whether {name} has been stopped"))
         }
         Outcome::Superseded => {
             Failure::new(ErrorCode::Superseded, format!("a later request for {name} took precedence"))

@@ -34,6 +34,11 @@ enum Talk {
     Foreign(Foreign),
 }
 
+/// Whether this version knows the words of the shim that has written down these facts.
+pub(super) fn is_understood(facts: &Facts) -> bool {
+    ShimHello { protocol: facts.protocol }.is_understood()
+}
+
 impl Link {
     /// Starts a shim that waits for its launch.
     pub(super) fn spawn(children: &Children, path: RestartPath, shim: &ShimArgs) -> io::Result<Self> {
@@ -48,6 +53,14 @@ impl Link {
     /// Connects to a shim that an earlier daemon started.
     pub(super) async fn connect(socket: &Path) -> io::Result<Self> {
         Ok(Self::over(UnixStream::connect(socket).await?, None))
+    }
+
+    /// Connects to a shim that has written down these facts, whatever its words are.
+    pub(super) async fn reach(files: RunFiles, facts: Option<&Facts>) -> io::Result<Self> {
+        match facts.filter(|facts| !is_understood(facts)) {
+            Some(facts) => Self::connect_foreign(&files, facts).await,
+            None => Self::connect(&files.socket).await,
+        }
     }
 
     /// Connects to a shim whose words this version does not know.

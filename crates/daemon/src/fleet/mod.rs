@@ -80,6 +80,8 @@ pub(crate) struct FleetStatus {
     pub unlisted: Vec<AgentView>,
     /// Why the config file cannot be used at present.
     pub config_error: Option<String>,
+    /// Why the state cannot be stored at present.
+    pub state_error: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
     /// Agents whose present process an earlier daemon started.

@@ -26,6 +26,8 @@ pub(super) struct Store {
     dirty: bool,
     /// Why what was stored could not be used.
     fault: Option<String>,
+    /// Why the present state could not be stored.
+    unsaved: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -101,7 +103,7 @@ impl Store {
         state.version = VERSION;
         boot_id.clone_into(&mut state.boot_id);
         state.clean = false;
-        (Self { file, state, dirty: true, fault }, autostart)
+        (Self { file, state, dirty: true, fault, unsaved: None }, autostart)
     }
 
     /// Why what was stored could not be used, to be told once.
@@ -206,7 +208,12 @@ impl Store {
         self.dirty = true;
     }
 
-    /// Writes the file if something changed. A failure is reported, and tried again at the next change.
+    /// Why the file does not say what it should, if it does not.
+    pub(super) fn unsaved(&self) -> Option<&str> {
+        self.unsaved.as_deref()
+    }
+
+    /// Writes the file if something changed. What it said before stands until that succeeds.
     pub(super) fn save(&mut self) {
         if !self.dirty {
             return;
@@ -215,9 +222,18 @@ impl Store {
             .map_err(io::Error::other)
             .and_then(|bytes| mcp_restart_process::write_atomically(&self.file, &bytes));
         match written {
-            Ok(()) => self.dirty = false,
+            Ok(()) => {
+                self.dirty = false;
+                if self.unsaved.take().is_some() {
+                    tracing::info!(file = %self.file.display(), "the state is stored again");
+                }
+            }
             Err(error) => {
-                tracing::error!(file = %self.file.display(), %error, "the state could not be stored");
+                let why = format!("{}: {error}", self.file.display());
+                if self.unsaved.as_ref() != Some(&why) {
+                    tracing::error!("the state cannot be stored: {why}");
+                }
+                self.unsaved = Some(why);
             }
         }
     }

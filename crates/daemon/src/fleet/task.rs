@@ -27,6 +27,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+/// How long after the state could not be stored that is tried again, unless something happens before.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
 /// How long launches wait for an endpoint.
 const ENDPOINT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -125,6 +127,7 @@ impl FleetTask {
         let mut give_up = Some(Instant::now() + ENDPOINT_LIMIT);
         loop {
             give_up = give_up.filter(|_| !self.waiting.is_empty());
+            let save_again = self.store.unsaved().is_some().then(|| Instant::now() + SAVE_AGAIN);
             tokio::select! {
                 biased;
                 message = inbox.recv() => match message {
@@ -132,6 +135,7 @@ impl FleetTask {
                     None => return,
                 },
                 () = until(give_up) => self.launch_waiting(),
+                () = until(save_again) => {}
             }
             while let Ok(message) = inbox.try_recv() {
                 self.handle(message);
@@ -141,7 +145,8 @@ impl FleetTask {
         }
     }
 
-    /// One write for everything that came at once. Nothing is begun, and no exit forgotten, before it.
+    /// One write for everything that came at once. Nothing is begun, and no exit forgotten, before it; but where
+    /// nothing can be written, agents are started and stopped all the same.
     fn store_and_dispatch(&mut self) {
         self.store.save();
         self.members.dispatch();
@@ -221,6 +226,7 @@ impl FleetTask {
             agents: self.list(false),
             unlisted: self.unlisted(),
             config_error: self.config.error().map(ToString::to_string),
+            state_error: self.store.unsaved().map(str::to_owned),
             pending_config: self.config.pending(),
             adopted: self.members.adopted(),
             recovered: self.recovered.iter().cloned().chain(self.members.unheard()).collect(),

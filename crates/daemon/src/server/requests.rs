@@ -70,6 +70,7 @@ impl Context {
             config_file: self.config_file.display().to_string(),
             config_error: agents.config_error,
             state_dir: self.state_dir.display().to_string(),
+            state_error: agents.state_error,
             stale: self.stale(),
             endpoint_error: self.bridge.trouble(),
             pending_config: agents.pending_config,

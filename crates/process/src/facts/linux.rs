@@ -186,6 +186,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
         command: command.to_owned(),
         state: match *field(3)? {
             "Z" | "X" => State::Zombie,
+            "T" => State::Stopped,
             "D" => State::Uninterruptible,
             _ => State::Alive,
         },

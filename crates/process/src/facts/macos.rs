@@ -92,7 +92,11 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     let session = getsid(Some(Pid::from_raw(pid.cast_signed()))).ok()?;
     Some(Stat {
         command: String::from_utf8_lossy(&bytes_of(&info.pbi_comm)).into_owned(),
-        state: if info.pbi_status == libc::SZOMB { State::Zombie } else { State::Alive },
+        state: match info.pbi_status {
+            libc::SZOMB => State::Zombie,
+            libc::SSTOP => State::Stopped,
+            _ => State::Alive,
+        },
         parent: info.pbi_ppid,
         group: info.pbi_pgid,
         session: session.as_raw().cast_unsigned(),

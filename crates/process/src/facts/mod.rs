@@ -30,8 +30,10 @@ pub(crate) struct Stat {
 /// What a process is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It runs, sleeps or is stopped.
+    /// It runs or sleeps.
     Alive,
+    /// A signal has stopped it.
+    Stopped,
     /// It waits for a device or a file system, and hears nothing meanwhile.
     #[cfg_attr(target_os = "macos", expect(dead_code, reason = "this system does not tell"))]
     Uninterruptible,
