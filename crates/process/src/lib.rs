@@ -53,7 +53,7 @@ pub use file::{read_regular, write_atomically};
 pub use identity::{Identity, ancestors, boot_id};
 pub use limit::{DescriptorLimit, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
-pub use lost::{Lost, end_lost};
+pub use lost::{Lost, Stray, end_lost, find_strays};
 pub use peer::{
     TcpPeer, effective_uid, has_hung_up, is_open_below, owner_of_socket, peer_of_socket, tcp_peer,
 };

@@ -342,7 +342,10 @@ impl Keeper {
             }
             State::Waiting { .. } | State::Elsewhere { .. } => {}
         }
-        Record::remove(&self.setup.state_dir);
+        // A living one is that of another daemon, which found the state dir removed.
+        if Record::read(&self.setup.state_dir).is_none() {
+            Record::remove(&self.setup.state_dir);
+        }
     }
 }
 
@@ -421,6 +424,7 @@ mod tests {
             first: FirstConfig { config, text: Ok("{}".to_owned()) },
             environment,
             state_dir: folder.path().to_owned(),
+            hold: crate::state_dir::StateDir::open(folder.path()).unwrap().hold(),
             socket: lookup::socket(folder.path()),
             children: children.clone(),
         };

@@ -265,6 +265,7 @@ impl FleetTask {
         path: RestartPath,
         restart: Option<Restart<'_>>,
     ) -> Result<Launch, Failure> {
+        self.check_possession(&entry.agent.name)?;
         let token = self
             .store
             .token(&entry.agent.name)
