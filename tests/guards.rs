@@ -119,7 +119,7 @@ fn banned(file: &str, text: &str) -> Vec<String> {
 fn programs() -> impl Iterator<Item = (String, String)> {
     let root = root();
     let is_test = |path: &Path| {
-        path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches")))
+        path.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches" | "laws")))
             || path
                 .file_name()
                 .is_some_and(|name| name == "tests.rs" || name == "laws.rs" || name == "testing.rs")
