@@ -62,9 +62,9 @@ pub(crate) struct Endpoint {
     streams: Arc<Semaphore>,
     /// Counts the requests that are not answered yet, those that listen aside.
     under_way: TaskTracker,
-    /// Cancelled: connections close after their next answer.
+    /// Cancelled: connections close after their next answer, and streams end.
     leaving: CancellationToken,
-    /// Cancelled: streams end.
+    /// Cancelled: whatever is left of streams is cut off.
     closing: CancellationToken,
 }
 
@@ -102,7 +102,8 @@ type Refusal = Box<Answer>;
 impl Endpoint {
     /// The endpoint that is reached at `bound` and asks `daemon`.
     pub(crate) fn new(bound: SocketAddr, daemon: Daemon) -> Self {
-        let server = Server::new(daemon.clone());
+        let leaving = CancellationToken::new();
+        let server = Server::new(daemon.clone(), leaving.clone());
         // Stateless: a restarted bridge, or a client that never initialises again, just goes on. The hosts
         // are checked by the doors, more strictly than rmcp does.
         let closing = CancellationToken::new();
@@ -119,19 +120,19 @@ impl Endpoint {
             admissions: RandomState::new(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             under_way: TaskTracker::new(),
-            leaving: CancellationToken::new(),
+            leaving,
             closing,
         }
     }
 
-    /// From now on connections close after their next answer. The result tells when nothing is under way.
+    /// From now on connections close after their next answer, and streams end. The result tells when nothing is under way.
     pub(crate) fn leave(&self) -> TaskTracker {
         self.leaving.cancel();
         self.under_way.close();
         self.under_way.clone()
     }
 
-    /// Ends the streams.
+    /// Cuts off what is left of streams.
     pub(crate) fn close(&self) {
         self.closing.cancel();
     }

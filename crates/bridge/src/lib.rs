@@ -9,6 +9,7 @@
 //!
 //! It holds no state of any caller: killing it loses nothing but the answers that are under way.
 
+mod changes;
 mod delivery;
 mod doors;
 mod envelope;

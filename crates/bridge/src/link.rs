@@ -12,6 +12,7 @@
 //! stays open and its end is the end of the daemon. On the second, requests of every caller are under
 //! way at the same time.
 
+use crate::changes::Change;
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::client::{self, ClientError};
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
@@ -38,11 +39,16 @@ const RETRY: Duration = Duration::from_millis(250);
 /// A daemon that does not greet within this time is as good as none.
 const GREETING: Duration = Duration::from_secs(2);
 const QUEUE: usize = 64;
+/// How many changes wait for a stream that is slow.
+const BACKLOG: usize = 64;
+/// The id of the one request that has many answers.
+const SUBSCRIPTION: u64 = 0;
 
 /// The handle by which requests reach the daemon.
 #[derive(Debug, Clone)]
 pub(crate) struct Daemon {
     state: watch::Receiver<State>,
+    changes: broadcast::Sender<Change>,
     up_command: Arc<str>,
 }
 
@@ -57,6 +63,7 @@ pub(crate) struct Link {
     /// After how long without a daemon to give up; never without it.
     pub(crate) patience: Option<Duration>,
     state: watch::Sender<State>,
+    changes: broadcast::Sender<Change>,
 }
 
 #[derive(Debug, Clone)]
@@ -115,6 +122,11 @@ impl Daemon {
         }
     }
 
+    /// Every change of an agent from now on; of each agent one when the daemon comes back.
+    pub(crate) fn changes(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+
     /// The state once the first attempt to connect is over, so that what comes in meanwhile waits for it.
     async fn settled(&self) -> State {
         let mut state = self.state.clone();
@@ -140,8 +152,9 @@ impl Link {
         up_command: &str,
     ) -> (Self, Daemon) {
         let (state, watching) = watch::channel(State::Connecting);
-        let daemon = Daemon { state: watching, up_command: up_command.into() };
-        (Self { socket, listener, url, patience, state }, daemon)
+        let (changes, _) = broadcast::channel(BACKLOG);
+        let daemon = Daemon { state: watching, changes: changes.clone(), up_command: up_command.into() };
+        (Self { socket, listener, url, patience, state, changes }, daemon)
     }
 
     /// Keeps the link up for as long as there is a daemon; returns when there was none for `patience`.
@@ -192,7 +205,7 @@ impl Link {
         self.state.send_replace(State::Up { session, asks });
         tracing::info!(socket = %self.socket.display(), "connected to the daemon");
         tokio::select! {
-            () = converse(reading, writing, asked) => {}
+            () = converse(reading, writing, asked, &self.changes) => {}
             () = until_closed(&mut announced) => {}
         }
         tracing::warn!("the daemon went away");
@@ -230,12 +243,17 @@ impl Link {
 }
 
 /// Sends what is asked and hands the answers out, until the connection or the asking ends.
-async fn converse(reading: ReadingHalf, writing: WritingHalf, asked: mpsc::Receiver<Ask>) {
+async fn converse(
+    reading: ReadingHalf,
+    writing: WritingHalf,
+    asked: mpsc::Receiver<Ask>,
+    changes: &broadcast::Sender<Change>,
+) {
     let (waits, owed) = mpsc::unbounded_channel();
     // Side by side, so that a daemon that is slow to read does not keep its own answers from being read.
     tokio::select! {
         () = send(FramedWrite::new(writing, Frames::default()), asked, waits) => {}
-        () = receive(FramedRead::new(reading, Frames::default()), owed) => {}
+        () = receive(FramedRead::new(reading, Frames::default()), owed, changes) => {}
     }
 }
 
@@ -244,7 +262,11 @@ async fn send(
     mut asked: mpsc::Receiver<Ask>,
     waits: mpsc::UnboundedSender<(u64, oneshot::Sender<ServerBody>)>,
 ) {
-    let mut id = 0;
+    let mut id = SUBSCRIPTION;
+    let subscribe = ClientFrame { id, credential: Credential::Peer, request: Request::Subscribe };
+    if to_daemon.send(subscribe).await.is_err() {
+        return;
+    }
     while let Some(Ask { credential, request, reply }) = asked.recv().await {
         id += 1;
         // Told before the request is sent: the answer finds it.
@@ -259,6 +281,7 @@ async fn send(
 async fn receive(
     mut from_daemon: Incoming,
     mut waits: mpsc::UnboundedReceiver<(u64, oneshot::Sender<ServerBody>)>,
+    changes: &broadcast::Sender<Change>,
 ) {
     let mut waiting = HashMap::new();
     while let Some(frame) = from_daemon.next().await {
@@ -269,6 +292,11 @@ async fn receive(
                 return;
             }
         };
+        if let ServerBody::Event(event) = body {
+            // Mostly nobody listens.
+            let _ = changes.send(event.agent.name.into());
+            continue;
+        }
         while let Ok((id, reply)) = waits.try_recv() {
             waiting.insert(id, reply);
         }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Serving ── told to end ──► Leaving ── nothing under way, and a second more ──► Closing ──► gone
-//!   accepts                    accepts nothing; each answer            ends the streams and
-//!                              closes its connection                   the idle connections
+//!   accepts                    accepts nothing; streams end, each       ends the idle connections
+//!                              answer closes its connection
 //! ```
 //!
 //! The second is for a client that sends its next request on a connection that it has kept open, just when we leave:
@@ -36,7 +36,7 @@ const HEAD_MAX: usize = 16 * 1024;
 const FINISH: Duration = Duration::from_secs(15);
 /// How long connections may stay open without a request when the bridge leaves.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long streams and connections may take to close.
+/// How long connections may take to close.
 const CLOSE: Duration = Duration::from_secs(1);
 /// How long to wait for a descriptor when the system has none left.
 const SCARCITY: Duration = Duration::from_millis(100);

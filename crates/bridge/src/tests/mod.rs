@@ -5,6 +5,7 @@ mod daemon;
 mod mutation;
 mod pressure;
 mod stand_in;
+mod streams;
 mod tools;
 mod wire;
 
@@ -119,6 +120,19 @@ impl Http {
         Reply { status, head, body: String::from_utf8(body).unwrap() }
     }
 
+    /// What comes, up to and with this text.
+    async fn until(&mut self, text: &str) -> String {
+        let mut bytes = Vec::new();
+        loop {
+            let so_far = String::from_utf8_lossy(&bytes);
+            if so_far.contains(text) {
+                return so_far.into_owned();
+            }
+            let read = self.stream.read_buf(&mut bytes).await.unwrap();
+            assert_ne!(read, 0, "the connection ended before {text:?}");
+        }
+    }
+
     async fn closed(mut self) -> bool {
         matches!(self.stream.read(&mut [0]).await, Ok(0) | Err(_))
     }
@@ -203,4 +217,27 @@ fn initialize(version: &str) -> Value {
             "clientInfo": { "name": "test", "version": "1" },
         }),
     )
+}
+
+const MODERN: &str = "2026-07-28";
+
+/// A message of the version without a handshake, with the headers that it has to have.
+fn modern_message(method: &'static str, mut params: Value) -> ([(&'static str, &'static str); 2], Value) {
+    let mut meta = json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    if let Some(Value::Object(given)) = params.get("_meta") {
+        meta.as_object_mut().unwrap().extend(given.clone());
+    }
+    params["_meta"] = meta;
+    ([("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)], message(method, &params))
+}
+
+async fn modern(http: &mut Http, method: &'static str, name: Option<&'static str>, params: Value) -> Value {
+    let (headers, message) = modern_message(method, params);
+    let mut headers = headers.to_vec();
+    headers.extend(name.map(|name| ("Mcp-Name", name)));
+    http.post(&headers, &message).await.json()
 }

@@ -106,7 +106,10 @@ async fn serve(
     while let Some(Ok(frame)) = frames.next().await {
         let body = judge(&frame);
         let id = frame.id;
-        let _ = asked.send(frame);
+        // Every bridge does that first.
+        if frame.request != Request::Subscribe {
+            let _ = asked.send(frame);
+        }
         if let Some(body) = body {
             frames.send(ServerFrame { id, body }).await.unwrap();
         }

@@ -1,8 +1,8 @@
 //! HTTP and JSON-RPC: what comes in a wrong form, and every form that is right.
 
 use super::stand_in::{self, StandIn};
-use super::{Bridge, Http, Reply, initialize, message};
-use serde_json::{Value, json};
+use super::{Bridge, Reply, initialize, message, modern};
+use serde_json::json;
 use tempfile::TempDir;
 
 fn bridge() -> (TempDir, StandIn, Bridge) {
@@ -154,16 +154,4 @@ async fn the_version_without_a_handshake_is_spoken() {
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), crate::tools::Tool::ALL.len());
     let called = modern(&mut http, "tools/call", Some("list_agents"), json!({ "name": "list_agents" })).await;
     assert_eq!(called["result"]["structuredContent"]["agents"][0]["name"], "claude", "{called}");
-}
-
-async fn modern(http: &mut Http, method: &str, name: Option<&str>, mut params: Value) -> Value {
-    let version = "2026-07-28";
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": version,
-        "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let mut headers = vec![("MCP-Protocol-Version", version), ("Mcp-Method", method)];
-    headers.extend(name.map(|name| ("Mcp-Name", name)));
-    http.post(&headers, &message(method, &params)).await.json()
 }
