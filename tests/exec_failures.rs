@@ -40,9 +40,11 @@ fn with_old(stack: Option<Stack>) -> Option<(Stack, u32)> {
 
 /// Limits the daemon, and what it starts from now on, to so much of something.
 fn limit(stack: &Stack, what: &str, most: u64) {
-    let mut command = stack.as_user("prlimit");
-    command.arg(format!("--pid={}", stack.daemon_pid())).arg(format!("--{what}={most}:"));
-    assert!(command.status().unwrap().success());
+    for pid in [vec![stack.daemon_pid()], stack.fork_servers()].concat() {
+        let mut command = stack.as_user("prlimit");
+        command.arg(format!("--pid={pid}")).arg(format!("--{what}={most}:"));
+        assert!(command.status().unwrap().success());
+    }
 }
 
 #[test]

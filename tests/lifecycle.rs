@@ -293,3 +293,20 @@ fn a_start_that_is_refused_shows_as_failed_with_its_reason() {
     assert_eq!(exit.reason, ExitReason::SpawnFailed);
     assert_eq!(exit.message.as_deref(), Some("no-such-program was not found"));
 }
+
+#[test]
+#[cfg_attr(feature = "portable", ignore = "only Linux forks shims")]
+fn a_start_does_not_need_the_process_that_shims_are_forked_from() {
+    let stack = Stack::up(&json!([sleeper("a"), sleeper("b"), sleeper("c")]));
+    stack.ctl(&["start", "a"]).ok();
+    let [first] = stack.fork_servers()[..] else { panic!("{:?}", stack.fork_servers()) };
+    // The daemon may or may not have noticed when it needs the next shim.
+    signal(first, Signal::KILL);
+    stack.ctl(&["start", "b"]).ok();
+    stack.ctl(&["start", "c"]).ok();
+    let [second] = stack.fork_servers()[..] else { panic!("{:?}", stack.fork_servers()) };
+    assert_ne!(first, second);
+    for name in ["a", "b", "c"] {
+        assert_eq!(stack.agent(name).state, AgentState::Running);
+    }
+}

@@ -164,6 +164,15 @@ impl Stack {
         u32::try_from(status["pid"].as_u64().unwrap()).unwrap()
     }
 
+    /// The processes from which the daemon has its shims forked.
+    pub(crate) fn fork_servers(&self) -> Vec<u32> {
+        let pid = self.daemon_pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+        children.filter(|pid| name(*pid) == "mcp-shim-fork\n").collect()
+    }
+
     /// The token and the URL that an agent is wired in with.
     pub(crate) fn wiring(&self, name: &str) -> (String, String) {
         let config: Value = serde_json::from_str(&self.ctl(&["mcp-config", name]).ok().stdout).unwrap();

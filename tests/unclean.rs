@@ -1,8 +1,6 @@
 //! A state dir that is not as a daemon leaves it: a clear error, or a clean recovery.
 
-use crate::support::{
-    Daemon, NOBODY, Run, Stack, bare_command, marked, post, signal, sleeper, wait_until_gone,
-};
+use crate::support::{Daemon, NOBODY, Run, Stack, bare_command, marked, signal, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::{Signal, geteuid};
 use serde_json::json;
@@ -199,62 +197,4 @@ fn a_daemon_whose_state_dir_is_gone_still_ends_with_everything_below_it() {
     signal(daemon.pid(), Signal::TERM);
     assert_eq!(daemon.end().code(), Some(0));
     assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
-}
-
-#[test]
-fn a_state_dir_that_is_removed_under_a_daemon_never_leads_to_a_second_process() {
-    let mark = format!("removed-{}", std::process::id());
-    let mut entry = sleeper("a");
-    entry["env"] = json!({ "MARK": mark });
-    let stack = Stack::new(&json!([entry]));
-    let processes = || marked(&format!("MARK={mark}"));
-    let first = Daemon::of(&stack);
-    first.line("the endpoint is served").unwrap();
-    stack.ctl(&["start", "a"]).ok();
-    let (before, url) = (processes(), stack.json(&["status"])["url"].as_str().unwrap().to_owned());
-    fs::remove_dir_all(stack.state_dir()).unwrap();
-
-    // The old daemon leaves its process untouched.
-    let params = json!({ "name": "restart_agent", "arguments": { "name": "a" } });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let (_, answer) = post(&url, None, &body.to_string());
-    assert!(answer.contains("starts nothing any more"), "{answer}");
-    assert_eq!(processes(), before);
-
-    // The new one starts none beside it, and says how it ends.
-    let second = Daemon::of(&stack);
-    second.line("the endpoint is served").unwrap();
-    let run = stack.ctl(&["start", "a"]).failed(1, "it still runs below the process ");
-    let status = stack.ctl(&["status"]).ok();
-    assert!(status.stderr.contains("a runs below the process "), "{status:?}");
-    assert_eq!(processes(), before);
-    let shim = run.stderr.split("kill -TERM ").nth(1).unwrap().split('`').next().unwrap();
-    signal(shim.parse().unwrap(), Signal::TERM);
-    wait_until_gone(before[0]);
-    stack.ctl(&["start", "a"]).ok();
-    let after = processes();
-    assert_eq!(after.len(), 1);
-
-    // The end of the old one is nothing to the new one.
-    signal(first.pid(), Signal::TERM);
-    assert_eq!(first.end().code(), Some(0));
-    assert_eq!((processes(), stack.agent("a").pid), (after.clone(), Some(after[0])));
-    assert!(stack.state_dir().join("state.json").exists() && stack.state_dir().join("bridge.json").exists());
-    signal(second.pid(), Signal::TERM);
-    assert_eq!(second.end().code(), Some(0));
-}
-
-#[test]
-fn an_agent_whose_lock_was_removed_is_adopted_and_not_ended() {
-    let stack = Stack::up(&json!([sleeper("a")]));
-    stack.ctl(&["start", "a"]).ok();
-    let before = stack.agent("a").pid;
-    stack.kill_daemon();
-    let run = fs::read_dir(stack.state_dir().join("run")).unwrap().map(|entry| entry.unwrap().path());
-    for lock in run.filter(|file| file.extension().is_some_and(|extension| extension == "lock")) {
-        fs::remove_file(lock).unwrap();
-    }
-    stack.ctl(&["up"]).ok();
-    assert_eq!(stack.agent("a").pid, before);
-    stack.ctl(&["restart", "a"]).ok();
 }

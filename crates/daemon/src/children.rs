@@ -2,14 +2,22 @@
 //!
 //! ```text
 //!  spawn ──► Child ──channel──► reaper ◄── SIGCHLD
-//!    └─► exit receiver ◄──────────┘ asks each child that it knows
+//!    └─► exit receiver ◄──────────┘ │ asks each child that it knows
+//!  shim ────────────────channel──►  └──► fork server ──► Child
 //! ```
+//!
+//! Shims are forked from a process that is started for that when the first one is needed, and again after its end. Where
+//! that does not work, they are started as programs.
 //!
 //! Only children that were started here are waited for, each by its number: nobody's exit status is stolen.
 
+use crate::fork_server::{ForkServer, Reply};
 use mcp_restart_paths::RestartPath;
-use mcp_restart_process::{Child, Exit, Signal, Spawn, spawn};
+use mcp_restart_process::sibling::CAN_FORK_SIBLINGS;
+use mcp_restart_process::{Child, Exit, Signal, Spawn, own_executable, spawn};
+use mcp_restart_shim::{ForkAnswer, ForkRequest, ShimArgs};
 use std::io;
+use std::os::fd::OwnedFd;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,6 +51,7 @@ pub(crate) trait StandIn: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 enum Message {
     Started(Child, oneshot::Sender<Exit>),
+    Fork { path: RestartPath, shim: ShimArgs, control: OwnedFd, reply: Reply },
     Signal { pid: u32, path: RestartPath, signal: Signal },
 }
 
@@ -51,7 +60,7 @@ impl Children {
     pub(crate) fn start(descriptors: u64) -> io::Result<Self> {
         let ended = signal(SignalKind::child())?;
         let (messages, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(reap(inbox, ended));
+        tokio::spawn(Reaper::default().run(inbox, ended));
         Ok(Self { system: System::Real(messages), descriptors })
     }
 
@@ -81,6 +90,27 @@ impl Children {
         }
     }
 
+    /// Starts a shim that is told over `control` what to launch, and gives its process id. Its end is seen by the
+    /// end of that connection.
+    pub(crate) async fn shim(&self, path: RestartPath, shim: &ShimArgs, control: OwnedFd) -> io::Result<u32> {
+        let forks = match &self.system {
+            System::Real(messages) => CAN_FORK_SIBLINGS.then_some(messages),
+            #[cfg(test)]
+            System::StandIn(_) => None,
+        };
+        if let Some(messages) = forks {
+            let (reply, forked) = oneshot::channel();
+            let (shim, control) = (shim.clone(), control.try_clone()?);
+            let _ = messages.send(Message::Fork { path, shim, control, reply });
+            match forked.await {
+                Ok(Ok(pid)) => return Ok(pid),
+                Ok(Err(error)) => tracing::warn!(%error, "a shim is not forked, but started as a program"),
+                Err(_) => {}
+            }
+        }
+        Ok(self.spawn(path, shim.spawn(own_executable()?, control))?.0)
+    }
+
     /// How many descriptors shims and agents may have.
     pub(crate) fn descriptors(&self) -> u64 {
         self.descriptors
@@ -96,30 +126,100 @@ impl Children {
     }
 }
 
-async fn reap(mut inbox: mpsc::UnboundedReceiver<Message>, mut ended: Signals) {
-    let mut living: Vec<(Child, oneshot::Sender<Exit>)> = Vec::new();
-    loop {
-        tokio::select! {
-            message = inbox.recv() => match message {
-                // It may have ended before it was known here, and its SIGCHLD with it.
-                Some(Message::Started(child, exit)) => living.extend(still_living(child, exit)),
-                Some(Message::Signal { pid, path, signal }) => {
-                    if let Some((child, _)) = living.iter().find(|(child, _)| child.pid() == pid)
-                        && let Err(error) = child.signal(path, signal)
-                    {
-                        tracing::warn!(pid, %path, %error, "cannot signal a child");
-                    }
+type Living = (Child, oneshot::Sender<Exit>);
+
+#[derive(Default)]
+struct Reaper {
+    living: Vec<Living>,
+    fork_server: Option<ForkServer>,
+}
+
+impl Reaper {
+    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>, mut ended: Signals) {
+        loop {
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(message) => self.handle(message),
+                    None => return,
+                },
+                _ = ended.recv() => {
+                    self.living = self.living.drain(..).filter_map(|(child, exit)| still_living(child, exit)).collect();
                 }
-                None => return,
-            },
-            _ = ended.recv() => {
-                living = living.into_iter().filter_map(|(child, exit)| still_living(child, exit)).collect();
+                answer = answer(&mut self.fork_server) => self.forked(answer),
             }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            // It may have ended before it was known here, and its SIGCHLD with it.
+            Message::Started(child, exit) => self.living.extend(still_living(child, exit)),
+            Message::Fork { path, shim, control, reply } => {
+                if let Err(error) = self.fork(path, shim, &control, reply) {
+                    tracing::warn!(%error, "no fork server can be started");
+                }
+            }
+            Message::Signal { pid, path, signal } => self.signal(path, pid, signal),
+        }
+    }
+
+    fn fork(&mut self, path: RestartPath, shim: ShimArgs, control: &OwnedFd, reply: Reply) -> io::Result<()> {
+        if self.fork_server.is_none() {
+            let (fork_server, child) = ForkServer::start(path, &shim)?;
+            self.adopt(child);
+            self.fork_server = Some(fork_server);
+        }
+        if let Some(fork_server) = &mut self.fork_server {
+            fork_server.ask(&ForkRequest { id: shim.id, path }, control, reply);
+        }
+        Ok(())
+    }
+
+    fn forked(&mut self, answer: io::Result<(Reply, ForkAnswer)>) {
+        match answer {
+            Ok((reply, ForkAnswer::Forked(pid))) => {
+                self.adopt(Child::forked(pid));
+                // Nobody may wait any more; then the shim sees the end of its connection.
+                let _ = reply.send(Ok(pid));
+            }
+            Ok((reply, ForkAnswer::Refused(errno))) => {
+                let _ = reply.send(Err(io::Error::from_raw_os_error(errno)));
+            }
+            Err(error) => self.give_up(&error),
+        }
+    }
+
+    /// Somebody has killed or stopped it. Those who wait for it start their shims without it.
+    fn give_up(&mut self, why: &io::Error) {
+        if let Some(fork_server) = self.fork_server.take() {
+            tracing::warn!(pid = fork_server.pid(), error = %why, "the fork server is given up");
+            self.signal(RestartPath::AbandonedShim, fork_server.pid(), Signal::KILL);
+        }
+    }
+
+    /// A child in whose end nobody here is interested; it is only waited for.
+    fn adopt(&mut self, child: Child) {
+        let (exit, _) = oneshot::channel();
+        self.living.extend(still_living(child, exit));
+    }
+
+    fn signal(&self, path: RestartPath, pid: u32, signal: Signal) {
+        if let Some((child, _)) = self.living.iter().find(|(child, _)| child.pid() == pid)
+            && let Err(error) = child.signal(path, signal)
+        {
+            tracing::warn!(pid, %path, %error, "cannot signal a child");
         }
     }
 }
 
-fn still_living(mut child: Child, exit: oneshot::Sender<Exit>) -> Option<(Child, oneshot::Sender<Exit>)> {
+async fn answer(fork_server: &mut Option<ForkServer>) -> io::Result<(Reply, ForkAnswer)> {
+    match fork_server {
+        Some(fork_server) => fork_server.answer().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn still_living(mut child: Child, exit: oneshot::Sender<Exit>) -> Option<Living> {
     match child.try_wait() {
         Ok(None) => Some((child, exit)),
         Ok(Some(how)) => {

@@ -14,6 +14,7 @@ mod bridge;
 mod check;
 mod children;
 mod fleet;
+mod fork_server;
 mod last_good;
 mod logging;
 mod program;

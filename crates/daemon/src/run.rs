@@ -103,7 +103,6 @@ impl Daemon<'_> {
             first: self.first.clone(),
             environment: self.environment.clone(),
             state_dir: self.state_dir.path().to_owned(),
-            hold: self.state_dir.hold(),
             socket: lookup::socket(self.state_dir.path()),
             children: children.clone(),
         })

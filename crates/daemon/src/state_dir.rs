@@ -16,13 +16,6 @@ pub(crate) struct StateDir {
     _lock: LockFile,
 }
 
-/// By what it shows whether this daemon's lock is still the one that others find.
-#[derive(Debug, Clone)]
-pub(crate) struct Hold {
-    lock: PathBuf,
-    inode: Option<(u64, u64)>,
-}
-
 /// The daemon's listening socket; the file is removed with it.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -128,13 +121,6 @@ impl StateDir {
         &self.path
     }
 
-    /// What shows whether it is still held.
-    pub(crate) fn hold(&self) -> Hold {
-        let lock = self.path.join("mcp-restartd.lock");
-        // Held as long as this daemon lives, so that no other file gets its number.
-        Hold { inode: inode_of(&lock).ok(), lock }
-    }
-
     /// Listens on the daemon's socket. One that a dead daemon left is replaced: its lock is ours.
     pub(crate) fn listen(&self) -> Result<(UnixListener, Socket), StateDirError> {
         let path = socket_of(&self.path)?;
@@ -152,13 +138,6 @@ impl StateDir {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed("close to others"))?;
         let inode = inode_of(&path).map_err(failed("examine"))?;
         Ok((listener, Socket { path, inode }))
-    }
-}
-
-impl Hold {
-    /// Whether somebody has removed or replaced the state dir or the lock in it: another daemon may serve there.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.inode.is_none() || inode_of(&self.lock).ok() != self.inode
     }
 }
 
@@ -379,18 +358,6 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         StateDir::open(folder.path()).unwrap();
-    }
-
-    #[test]
-    fn a_lock_that_was_removed_or_replaced_is_lost() {
-        let folder = TempDir::new().unwrap();
-        let first = StateDir::open(folder.path()).unwrap();
-        let hold = first.hold();
-        assert!(!hold.is_lost());
-        fs::remove_file(folder.path().join("mcp-restartd.lock")).unwrap();
-        assert!(hold.is_lost());
-        let second = StateDir::open(folder.path()).unwrap();
-        assert!(hold.is_lost() && !second.hold().is_lost());
     }
 
     #[test]

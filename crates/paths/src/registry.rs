@@ -200,6 +200,7 @@ impl RestartPath {
                 "A shim that never got its launch, or whose start failed, is ended by its daemon or by itself.",
                 "Only the shim that the daemon started itself, or whose socket and identity it checked.",
                 &[
+                    "crates/daemon/src/children.rs",
                     "crates/daemon/src/fleet/foreign.rs",
                     "crates/daemon/src/fleet/link.rs",
                     "crates/shim/src/agent.rs",

@@ -63,6 +63,11 @@ pub fn own_executable() -> io::Result<PathBuf> {
 }
 
 impl Child {
+    /// A child that [`sibling::fork`](crate::sibling::fork) has made in another child of this process.
+    pub fn forked(pid: u32) -> Self {
+        Self { pid, exit: None }
+    }
+
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.pid

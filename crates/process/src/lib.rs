@@ -5,6 +5,7 @@
 //! | [`child`] | starts the daemon's own children: shims and the bridge |
 //! | [`preflight`] | tells what a launch would fail of, before anything is touched |
 //! | [`launch`] | starts an agent: fork, a clean slate, exec, errors told apart |
+//! | [`sibling`] | forks a process of one thread, without another program |
 //! | [`tree`] | finds and signals what is below a process |
 //! | [`table`] | every process with its command line, and holding some of them |
 //! | [`identity`] | tells a process from a later one with the same number |
@@ -33,11 +34,13 @@ pub mod peer;
 pub mod poll;
 pub mod preflight;
 pub mod session;
+pub mod sibling;
 pub mod signal;
 pub mod table;
 pub mod terminal;
 pub mod tree;
 
+mod alarm;
 mod facts;
 // The one place where it is chosen how things are done.
 #[cfg(all(target_os = "linux", not(feature = "portable")))]
@@ -53,7 +56,7 @@ pub use file::{read_regular, write_atomically};
 pub use identity::{Identity, ancestors, boot_id};
 pub use limit::{DescriptorLimit, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
-pub use lost::{Lost, Stray, end_lost, find_strays};
+pub use lost::{Lost, end_lost};
 pub use peer::{
     TcpPeer, effective_uid, has_hung_up, is_open_below, owner_of_socket, peer_of_socket, tcp_peer,
 };

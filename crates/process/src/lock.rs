@@ -1,5 +1,6 @@
 //! Lock files: one holder at a time, and everybody can read who it is.
 
+use crate::alarm::Alarm;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
@@ -13,9 +14,7 @@ use std::time::{Duration, Instant};
 /// A child that is just being started holds copies of our descriptors for a moment, so a lock that its
 /// holder has released may still be taken.
 const LINGERING: Duration = Duration::from_millis(20);
-/// For so long a waiter only yields: the lock changes hands within it during a restart.
-const BRISK: Duration = Duration::from_micros(500);
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A lock that is held until this is dropped. The file stays: unlinking it would let two hold "it".
 #[derive(Debug)]
@@ -38,30 +37,36 @@ pub enum LockError {
 impl LockFile {
     /// Takes the lock, or says who holds it; waits some milliseconds at most.
     pub fn try_acquire(path: &Path) -> Result<Self, LockError> {
-        Self::acquire(path, LINGERING)
-    }
-
-    /// Takes the lock as soon as its holder gives it up, if that happens within `patience`.
-    pub fn acquire(path: &Path, patience: Duration) -> Result<Self, LockError> {
         let begin = Instant::now();
         let mut file = open(path).map_err(LockError::Io)?;
-        let mut pause = Duration::from_micros(50);
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(locked) => return Self::sign(locked).map_err(LockError::Io),
-                Err((file, Errno::EWOULDBLOCK)) => file,
-                Err((_, errno)) => return Err(LockError::Io(errno.into())),
+                Err((file, Errno::EWOULDBLOCK)) if begin.elapsed() < LINGERING => file,
+                Err((_, errno)) => return Err(Self::failure(path, errno)),
             };
-            let waited = begin.elapsed();
-            if waited >= patience {
-                return Err(LockError::Held { holder: read_holder(path) });
-            }
-            if waited < BRISK {
-                thread::yield_now();
-            } else {
-                thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Takes the lock at the moment when its holder gives it up, if that happens within so many seconds. For a
+    /// process of one thread, which lets nobody else use its alarm.
+    pub fn acquire(path: &Path, patience_seconds: u32) -> Result<Self, LockError> {
+        let patience = Duration::from_secs(patience_seconds.into());
+        let begin = Instant::now();
+        let mut file = match Flock::lock(open(path).map_err(LockError::Io)?, FlockArg::LockExclusiveNonblock)
+        {
+            Ok(locked) => return Self::sign(locked).map_err(LockError::Io),
+            Err((file, Errno::EWOULDBLOCK)) if patience_seconds > 0 => file,
+            Err((_, errno)) => return Err(Self::failure(path, errno)),
+        };
+        let _alarm = Alarm::set(patience_seconds).map_err(LockError::Io)?;
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusive) {
+                Ok(locked) => return Self::sign(locked).map_err(LockError::Io),
+                Err((file, Errno::EINTR)) if begin.elapsed() < patience => file,
+                Err((_, errno)) => return Err(Self::failure(path, errno)),
+            };
         }
     }
 
@@ -81,6 +86,13 @@ impl LockFile {
                 holder.map(Some).map_err(|_| io::Error::other("its holder is not written down"))
             }
             Err((_, errno)) => Err(errno.into()),
+        }
+    }
+
+    fn failure(path: &Path, errno: Errno) -> LockError {
+        match errno {
+            Errno::EWOULDBLOCK | Errno::EINTR => LockError::Held { holder: read_holder(path) },
+            errno => LockError::Io(errno.into()),
         }
     }
 
@@ -154,7 +166,7 @@ mod tests {
         let lock = LockFile::try_acquire(&path).unwrap();
         let waiter = thread::spawn({
             let path = path.clone();
-            move || LockFile::acquire(&path, Duration::from_secs(10)).map(drop)
+            move || LockFile::acquire(&path, 10).map(drop)
         });
         drop(lock);
         waiter.join().unwrap().unwrap();

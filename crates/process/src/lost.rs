@@ -4,7 +4,6 @@
 //! one place where processes are looked for by anything but their descent.
 
 use crate::facts;
-use crate::identity::ancestors;
 use crate::signal::Signal;
 use crate::tree::{self, Process};
 use mcp_restart_paths::RestartPath;
@@ -40,42 +39,6 @@ pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
         }
     }
     ended.len()
-}
-
-/// A living shim that nobody knows of any more, by a process of its agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stray {
-    /// The agent.
-    pub agent: String,
-    /// The process id of the shim.
-    pub shim: u32,
-}
-
-/// The shims, other than those that are known, below which processes with this `MCP_RESTART_SOCKET` live: somebody
-/// has removed what they hold in the state dir. A shim is the same program as its caller, without these marks.
-pub fn find_strays(socket: &str, known: &[u32]) -> Vec<Stray> {
-    let own = std::process::id();
-    let Some(program) = facts::program(own) else { return Vec::new() };
-    let agent_of = |pid: u32| {
-        let environment = facts::environment(pid)?;
-        let agent = value_in(&environment, "MCP_RESTART_AGENT")?;
-        let ours = value_in(&environment, "MCP_RESTART_SOCKET") == Some(socket.as_bytes());
-        ours.then(|| String::from_utf8_lossy(agent).into_owned())
-    };
-    let is_shim = |pid: &u32| {
-        *pid != own && facts::program(*pid).as_ref() == Some(&program) && agent_of(*pid).is_none()
-    };
-    let mut strays: Vec<Stray> = Vec::new();
-    for (pid, agent) in facts::pids().filter_map(|pid| Some((pid, agent_of(pid)?))) {
-        let above = ancestors(pid);
-        if above.iter().any(|pid| known.contains(pid)) {
-            continue;
-        }
-        let shim = above.into_iter().find(is_shim);
-        let stray = shim.map(|shim| Stray { agent, shim }).filter(|stray| !strays.contains(stray));
-        strays.extend(stray);
-    }
-    strays
 }
 
 impl Lost<'_> {

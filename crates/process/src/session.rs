@@ -48,6 +48,16 @@ pub fn take_stdin() -> io::Result<OwnedFd> {
     Ok(taken)
 }
 
+/// From now on every signal that somebody could send to end this process is ignored, but for these.
+pub fn ignore_signals_except(signals: &[Signal]) {
+    let excepted = |number: i32| signals.iter().any(|signal| signal.number() == number);
+    for number in (1..=facts::last_signal()).filter(|number| !excepted(*number)) {
+        if !LEFT_ALONE.contains(&number) {
+            set_disposition(number, libc::SIG_IGN);
+        }
+    }
+}
+
 /// The signals of this process, read from a descriptor.
 #[derive(Debug)]
 pub struct Signals {
@@ -75,15 +85,8 @@ const LEFT_ALONE: [i32; 16] = [
 ];
 
 impl Signals {
-    /// From now on these signals come only here, every other that somebody could send to end the process
-    /// is ignored, and what was inherited (signals ignored or blocked) holds no more.
+    /// From now on these signals come only here, whether they were ignored or blocked before.
     pub fn take(signals: &[Signal]) -> io::Result<Self> {
-        let taken = |number: i32| signals.iter().any(|signal| signal.number() == number);
-        for number in (1..=facts::last_signal()).filter(|number| !taken(*number)) {
-            if !LEFT_ALONE.contains(&number) {
-                set_disposition(number, libc::SIG_IGN);
-            }
-        }
         Ok(Self { source: SignalSource::of(signals)? })
     }
 

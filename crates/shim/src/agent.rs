@@ -11,7 +11,7 @@ use mcp_restart_process::launch::{self, Launch, LaunchError, Role};
 use mcp_restart_process::session::{Reaped, reap};
 use mcp_restart_process::terminal::Size;
 use mcp_restart_process::tree::{ORPHANS_COME_BACK, Process};
-use mcp_restart_process::{EINVAL, Exit, Signal, boot_id};
+use mcp_restart_process::{EINVAL, Exit, Signal};
 use mcp_restart_protocol::shim::{
     FromShim, KeepChildren, Leftover, SHIM_PROTOCOL, ShimExit, ShimFacts, ShimLaunch,
 };
@@ -386,8 +386,8 @@ fn text(bytes: Vec<u8>) -> OsString {
 
 impl OwnIdentity {
     /// Found out before there is a launch to wait for it.
-    pub(crate) fn new() -> Self {
-        Self { boot_id: boot_id(), process: recorded(std::process::id()) }
+    pub(crate) fn new(boot_id: String) -> Self {
+        Self { boot_id, process: recorded(std::process::id()) }
     }
 }
 

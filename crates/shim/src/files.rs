@@ -108,8 +108,7 @@ impl Facts {
 pub struct FoundShim {
     /// Its id.
     pub id: String,
-    /// The process that holds its lock, or that its facts name and that lives, if the file of the lock was removed.
-    /// Where that cannot be told it may live.
+    /// The process that holds its lock: it lives, whatever its facts say. Where that cannot be told it may live.
     pub lock: io::Result<Option<u32>>,
     /// What it wrote down, or why that cannot be read; none if it has written nothing.
     pub facts: Option<Result<Facts, FactsError>>,
@@ -119,15 +118,7 @@ impl FoundShim {
     /// Looks at what the shim with this id has left, or holds.
     pub fn look(state_dir: &Path, id: String) -> Self {
         let files = RunFiles::new(state_dir, &id);
-        let facts = read(&files.facts);
-        // Somebody may have removed the lock's file, and the shim with its agent lives on.
-        let written = facts.as_ref().and_then(|facts| facts.as_ref().ok()).map(Facts::shim_identity);
-        let unlocked = || {
-            let removed = !files.lock.exists();
-            written.filter(|shim| removed && shim.is_alive()).map(|shim| shim.pid)
-        };
-        let lock = LockFile::holder(&files.lock).map(|holder| holder.or_else(unlocked));
-        Self { id, lock, facts }
+        Self { id, lock: LockFile::holder(&files.lock), facts: read(&files.facts) }
     }
 
     /// Whether there is a shim, as far as can be told.

@@ -20,6 +20,7 @@ mod agent;
 mod connection;
 mod ending;
 mod files;
+mod fork_server;
 mod log;
 mod output;
 mod shim;
@@ -27,8 +28,11 @@ mod sweep;
 mod terminal;
 
 pub use files::{Facts, FactsError, FoundShim, RecordedProcess, RunFiles, find_shims, run_dir, run_id};
+pub use fork_server::{ForkAnswer, ForkRequest};
 
 use mcp_restart_process::Spawn;
+use mcp_restart_process::session::take_stdin;
+use shim::{Ground, Shim};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -55,6 +59,12 @@ impl ShimArgs {
         Self { run_dir: run_dir(state_dir), id: run_id(name), descriptors }
     }
 
+    /// The arguments for the process from which shims like this are forked: see [`ForkRequest`].
+    #[must_use]
+    pub fn fork_server(&self) -> Self {
+        Self { id: fork_server::NO_ID.to_owned(), ..self.clone() }
+    }
+
     /// Its files.
     pub fn files(&self) -> RunFiles {
         RunFiles::in_folder(&self.run_dir, &self.id)
@@ -72,7 +82,7 @@ impl ShimArgs {
     }
 
     /// How to start this shim: `program` is an `mcp-restartd`, `control` the far end of the socket pair
-    /// over which it is told what to launch.
+    /// over which it is told what to launch; of a fork server, over which it is asked for shims.
     pub fn spawn(&self, program: PathBuf, control: OwnedFd) -> Spawn {
         let args = [
             SHIM_SUBCOMMAND.into(),
@@ -100,6 +110,11 @@ impl ShimArgs {
 ///
 /// To be called before the program has opened a descriptor or started a thread.
 pub fn main(args: &ShimArgs) -> ExitCode {
+    let served = if args.id == fork_server::NO_ID {
+        fork_server::serve(args)
+    } else {
+        Ground::prepare(args).and_then(|ground| Shim::set_up(args, ground, take_stdin()?.into())?.run())
+    };
     // There is nobody to tell: 1 and 2 are /dev/null, and the daemon sees the connection end.
-    shim::Shim::set_up(args).and_then(shim::Shim::run).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    served.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }

@@ -10,7 +10,8 @@ use mcp_restart_process::poll::{Ready, Watch, wait};
 use mcp_restart_process::session::{self, Signals};
 use mcp_restart_process::terminal::Size;
 use mcp_restart_process::{
-    EAGAIN, EPIPE, LockError, LockFile, Signal, effective_uid, has_hung_up, limit_descriptors, peer_of_socket,
+    EAGAIN, EPIPE, LockError, LockFile, Signal, boot_id, effective_uid, has_hung_up, limit_descriptors,
+    peer_of_socket,
 };
 use mcp_restart_protocol::shim::{FromShim, SIGNAL_GRACE, ShimLaunch, ToShim};
 use std::fs::{self, Permissions};
@@ -21,8 +22,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the shim before this one may take to end.
-const PREDECESSOR: Duration = Duration::from_secs(10);
+/// What a shim listens to.
+const SIGNALS: [Signal; 4] = [Signal::CHILD, Signal::TERMINATE, Signal::INTERRUPT, Signal::QUIT];
+/// How long the shim before this one may take to end, in seconds.
+const PREDECESSOR: u32 = 10;
 /// More connections than that are not served.
 const CONNECTIONS_MAX: usize = 64;
 /// After the system could give no connection.
@@ -78,23 +81,38 @@ struct Wakeup {
     connections: Vec<Ready>,
 }
 
-impl Shim {
-    /// Makes this process a shim.
-    pub(crate) fn set_up(args: &ShimArgs) -> io::Result<Self> {
+/// What a process has done to become a shim, or to fork shims, and what these inherit of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ground {
+    boot_id: String,
+}
+
+impl Ground {
+    /// For the first moment of a program.
+    pub(crate) fn prepare(args: &ShimArgs) -> io::Result<Self> {
         session::forget_inherited()?;
         limit_descriptors(args.descriptors)?;
         session::start_session()?;
-        session::become_subreaper()?;
         session::return_freed_memory();
-        session::set_name(c"mcp-shim")?;
-        let signals = Signals::take(&[Signal::CHILD, Signal::TERMINATE, Signal::INTERRUPT, Signal::QUIT])?;
+        session::ignore_signals_except(&SIGNALS);
         std::env::set_current_dir("/")?;
-        let control = UnixStream::from(session::take_stdin()?);
+        Ok(Self { boot_id: boot_id() })
+    }
+}
+
+impl Shim {
+    /// Makes this process a shim, which is told what to do over `control`.
+    pub(crate) fn set_up(args: &ShimArgs, ground: Ground, control: UnixStream) -> io::Result<Self> {
+        // Again, in one that was forked.
+        session::start_session()?;
+        session::become_subreaper()?;
+        session::set_name(c"mcp-shim")?;
+        let signals = Signals::take(&SIGNALS)?;
         // Somebody who tries this by hand has no socket there.
         peer_of_socket(&control)?;
         let daemon = 0;
         Ok(Self {
-            own: OwnIdentity::new(),
+            own: OwnIdentity::new(ground.boot_id),
             files: RunFiles::in_folder(&args.run_dir, &args.id),
             daemon_lock: args.run_dir.parent().unwrap_or(Path::new("/")).join("mcp-restartd.lock"),
             signals,

@@ -342,10 +342,7 @@ impl Keeper {
             }
             State::Waiting { .. } | State::Elsewhere { .. } => {}
         }
-        // A living one is that of another daemon, which found the state dir removed.
-        if Record::read(&self.setup.state_dir).is_none() {
-            Record::remove(&self.setup.state_dir);
-        }
+        Record::remove(&self.setup.state_dir);
     }
 }
 
@@ -424,7 +421,6 @@ mod tests {
             first: FirstConfig { config, text: Ok("{}".to_owned()) },
             environment,
             state_dir: folder.path().to_owned(),
-            hold: crate::state_dir::StateDir::open(folder.path()).unwrap().hold(),
             socket: lookup::socket(folder.path()),
             children: children.clone(),
         };

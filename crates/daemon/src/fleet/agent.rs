@@ -187,7 +187,7 @@ impl Running {
     }
 
     async fn step(&mut self, event: Event<Launch>) {
-        if let Err(refused) = self.prepare(&event) {
+        if let Err(refused) = self.prepare(&event).await {
             return self.tell(false, vec![refused]);
         }
         let ended = matches!(event, Event::Exited { .. });
@@ -218,14 +218,14 @@ impl Running {
     }
 
     /// Starts the shim for the launch that is to take the place of a process.
-    fn prepare(&mut self, event: &Event<Launch>) -> Result<(), (Ticket, Outcome)> {
+    async fn prepare(&mut self, event: &Event<Launch>) -> Result<(), (Ticket, Outcome)> {
         let machine = &self.task.machine;
         let (Event::Restart(ask) | Event::Start(ask)) = event else { return Ok(()) };
         let replaces = matches!(event, Event::Restart(_)) || machine.state() == AgentState::Stopping;
         if !replaces || machine.process().is_none() || machine.is_closing() || self.prepared.is_some() {
             return Ok(());
         }
-        match self.spawn_shim(ask.plan.launch.path) {
+        match self.spawn_shim(ask.plan.launch.path).await {
             Ok(link) => self.prepared = Some(link),
             Err(error) => return Err((ask.ticket, Outcome::SpawnFailed(cannot_start_shim(&error)))),
         }
@@ -268,7 +268,7 @@ impl Running {
         handoff::promote(&self.task.state_dir, &self.task.name, generation, launch.handoff.as_deref());
         let mut link = match self.prepared.take() {
             Some(link) => link,
-            None => self.spawn_shim(launch.path)?,
+            None => self.spawn_shim(launch.path).await?,
         };
         self.task.launched = Some(Launched {
             hash: launch.hash,
@@ -338,8 +338,8 @@ impl Running {
         }
     }
 
-    fn spawn_shim(&self, path: RestartPath) -> io::Result<Link> {
-        Link::spawn(&self.task.children, path, &self.task.shim)
+    async fn spawn_shim(&self, path: RestartPath) -> io::Result<Link> {
+        Link::spawn(&self.task.children, path, &self.task.shim).await
     }
 
     fn understand(&mut self, said: Option<FromShim>) -> Option<Event<Launch>> {

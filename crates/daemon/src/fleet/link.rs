@@ -41,12 +41,10 @@ pub(super) fn is_understood(facts: &Facts) -> bool {
 
 impl Link {
     /// Starts a shim that waits for its launch.
-    pub(super) fn spawn(children: &Children, path: RestartPath, shim: &ShimArgs) -> io::Result<Self> {
+    pub(super) async fn spawn(children: &Children, path: RestartPath, shim: &ShimArgs) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let spawn = shim.spawn(mcp_restart_process::own_executable()?, OwnedFd::from(theirs));
-        // The end of a shim is seen by the end of its connection.
-        let (pid, _) = children.spawn(path, spawn)?;
+        let pid = children.shim(path, shim, OwnedFd::from(theirs)).await?;
         Ok(Self::over(UnixStream::from_std(ours)?, Some(pid)))
     }
 

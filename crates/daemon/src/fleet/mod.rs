@@ -24,7 +24,6 @@ mod leave;
 mod link;
 mod logs;
 mod members;
-mod possession;
 mod reading;
 mod repetition;
 mod requests;
@@ -38,7 +37,6 @@ pub(crate) use store::check as check_stored;
 
 use crate::children::Children;
 use crate::last_good::FirstConfig;
-use crate::state_dir::Hold;
 use mcp_restart_config::Environment;
 use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{
@@ -59,8 +57,6 @@ pub(crate) struct FleetSetup {
     pub environment: Environment,
     /// The state dir, which the caller holds the lock of.
     pub state_dir: PathBuf,
-    /// Whether the caller still holds it.
-    pub hold: Hold,
     /// The socket that the daemon serves.
     pub socket: PathBuf,
     /// Starts and reaps shims.
@@ -374,7 +370,6 @@ mod tests {
             first: FirstConfig { config, text: Ok(text.to_owned()) },
             environment,
             state_dir: folder.to_owned(),
-            hold: crate::state_dir::StateDir::open(folder).unwrap().hold(),
             socket: lookup::socket(folder),
             children: Children::start(1024).unwrap(),
         })

@@ -13,9 +13,7 @@ use super::requests::stop_plan;
 use super::store::Store;
 use super::{FleetSetup, FleetStatus, Message, Reply};
 use crate::last_good::LastGood;
-use crate::state_dir::Hold;
 use mcp_restart_config::{Agent, lookup};
-use mcp_restart_process::Stray;
 use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::answer::{AgentAnswer, Event, Recovered, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
@@ -40,9 +38,6 @@ pub(super) struct FleetTask {
     pub(super) store: Store,
     pub(super) members: Members,
     pub(super) state_dir: PathBuf,
-    pub(super) hold: Hold,
-    /// Agents that run below shims of which no file tells.
-    pub(super) strays: Vec<Stray>,
     pub(super) socket: PathBuf,
     pub(super) inherited: Vec<(OsString, OsString)>,
     pub(super) url: Option<String>,
@@ -94,7 +89,7 @@ pub(super) enum Audience {
 
 impl FleetTask {
     pub(super) async fn new(setup: FleetSetup, messages: mpsc::UnboundedSender<Message>) -> Self {
-        let FleetSetup { first, environment, state_dir, hold, socket, children } = setup;
+        let FleetSetup { first, environment, state_dir, socket, children } = setup;
         let (mut store, autostart) = Store::open(&state_dir, &mcp_restart_process::boot_id());
         // Also an agent that is started before the endpoint listens is told where it will.
         let (host, port) = (first.config.host, first.config.port);
@@ -109,8 +104,6 @@ impl FleetTask {
             store,
             members,
             state_dir,
-            hold,
-            strays: Vec::new(),
             socket,
             inherited: std::env::vars_os().collect(),
             url,
@@ -125,7 +118,6 @@ impl FleetTask {
             leave: Leave::Staying,
         };
         task.enlist();
-        task.look_for_strays();
         task.take_up(adopted, autostart);
         task.store_and_dispatch();
         task
@@ -156,15 +148,8 @@ impl FleetTask {
     /// One write for everything that came at once. Nothing is begun, and no exit forgotten, before it; but where
     /// nothing can be written, agents are started and stopped all the same.
     fn store_and_dispatch(&mut self) {
-        self.save();
+        self.store.save();
         self.members.dispatch();
-    }
-
-    /// What is in a state dir that is no longer this daemon's is left to the next.
-    fn save(&mut self) {
-        if !self.hold.is_lost() {
-            self.store.save();
-        }
     }
 
     fn handle(&mut self, message: Message) {
@@ -244,12 +229,7 @@ impl FleetTask {
             state_error: self.store.unsaved().map(str::to_owned),
             pending_config: self.config.pending(),
             adopted: self.members.adopted(),
-            recovered: self
-                .dispossessed()
-                .into_iter()
-                .chain(self.recovered.iter().cloned())
-                .chain(self.members.unheard())
-                .collect(),
+            recovered: self.recovered.iter().cloned().chain(self.members.unheard()).collect(),
             need_restart: self.members.need_restart(),
         }
     }
@@ -338,7 +318,7 @@ impl FleetTask {
                     "not everything could be ended; their shims stay, and the next daemon takes them on"
                 );
             }
-            self.save();
+            self.store.save();
             let _ = reply.send(());
         }
     }

@@ -55,7 +55,6 @@ impl Served {
             first: FirstConfig { config, text: Ok("{}".to_owned()) },
             environment,
             state_dir: state_dir.clone(),
-            hold: crate::state_dir::StateDir::open(&state_dir).unwrap().hold(),
             socket: socket.clone(),
             children: children.clone(),
         };

@@ -1,12 +1,15 @@
 //! What only Linux has: subreapers, death signals, process and signal descriptors, memory shared until exec.
 
 mod launch;
+mod sibling;
 mod signals;
 mod sock_diag;
 pub(crate) mod tcp;
 pub(crate) mod tree;
 
 pub(crate) use launch::{close_on_exec_from, die_with, start};
+pub use sibling::CAN_FORK_SIBLINGS;
+pub(crate) use sibling::{address_of_argument, fork_sibling, write_own_memory};
 pub(crate) use signals::SignalSource;
 pub(crate) use tree::{ProcessHandle, ancestors, wait_for_an_end};
 

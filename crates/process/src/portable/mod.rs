@@ -15,6 +15,7 @@ pub(crate) use signals::SignalSource;
 pub(crate) use tree::{ProcessHandle, ancestors, wait_for_an_end};
 
 use crate::descriptor;
+use crate::sibling::Fork;
 use nix::pty::{PtyMaster, ptsname};
 use nix::sys::socket::MsgFlags;
 use std::ffi::CStr;
@@ -23,6 +24,9 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+
+/// A process can only fork children of its own.
+pub const CAN_FORK_SIBLINGS: bool = false;
 
 /// No flag.
 pub(crate) const RECEIVE_FLAGS: MsgFlags = MsgFlags::empty();
@@ -37,6 +41,21 @@ pub(crate) fn own_executable() -> io::Result<PathBuf> {
 /// [`ORPHANS_COME_BACK`]: tree::ORPHANS_COME_BACK
 pub fn become_subreaper() -> io::Result<()> {
     Ok(())
+}
+
+/// See [`CAN_FORK_SIBLINGS`].
+pub(crate) fn fork_sibling() -> io::Result<Fork> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// There is no common way to find it.
+pub(crate) fn address_of_argument(_text: &str) -> Option<u64> {
+    None
+}
+
+/// Nor to change it.
+pub(crate) fn write_own_memory(_address: u64, _bytes: &[u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The process keeps the name of its program: there is no common way to change it.

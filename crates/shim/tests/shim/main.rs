@@ -11,6 +11,7 @@
 
 mod adoption;
 mod containment;
+mod forking;
 mod harness;
 mod launching;
 mod output;

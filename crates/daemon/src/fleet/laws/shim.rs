@@ -19,7 +19,6 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
 
 /// The errno of a program that is not there.
 const ENOENT: i32 = 2;
@@ -228,7 +227,7 @@ impl Shim {
 
     fn take_lock(&mut self) -> bool {
         if self.lock.is_none() {
-            self.lock = LockFile::acquire(&self.files.lock, Duration::ZERO).ok();
+            self.lock = LockFile::acquire(&self.files.lock, 0).ok();
         }
         self.lock.is_some()
     }

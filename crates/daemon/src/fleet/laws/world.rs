@@ -192,7 +192,6 @@ impl World {
             first,
             environment,
             socket: lookup::socket(&state_dir),
-            hold: crate::state_dir::StateDir::open(&state_dir).unwrap().hold(),
             state_dir,
             children: Children::of(self.kernel.clone()),
         };
