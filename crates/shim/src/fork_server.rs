@@ -1,4 +1,4 @@
-//! One process from which shims are forked: each of them in a tenth of the time that a program takes to start.
+//! One process from which shims are forked: each of them in about a quarter of the time that a program takes to start.
 //!
 //! ```text
 //!  daemon                              fork server                     shim
