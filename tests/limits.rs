@@ -34,7 +34,7 @@ fn restart(name: &str, wait: bool) -> Request {
 }
 
 fn start(name: &str, wait: bool) -> Request {
-    Request::Start { path: RestartPath::CtlStart.id().to_owned(), name: name.to_owned(), wait }
+    Request::Start { path: RestartPath::CtlStart.id().to_owned(), name: name.to_owned(), force: false, wait }
 }
 
 fn stop(name: &str, wait: bool) -> Request {

@@ -21,6 +21,7 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod mcp;
+mod rollback;
 mod self_restart;
 mod terminal;
 mod tidy;

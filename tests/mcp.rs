@@ -332,7 +332,9 @@ fn no_call_fails_while_bridges_are_told_to_end_and_replaced() {
             Kept { host: host.clone(), stream: None }.call();
         }
         ended.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
+        for client in clients {
+            client.join().unwrap();
+        }
     });
 }
 

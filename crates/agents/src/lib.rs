@@ -10,7 +10,7 @@ mod prompt;
 use mcp_restart_config::{Agent, Kind};
 use serde_json::{Value, json};
 
-pub use prompt::restart_prompt;
+pub use prompt::{restart_prompt, rollback_prompt};
 
 /// The name under which the restart server is wired into an agent.
 pub const SERVER_NAME: &str = "restart";

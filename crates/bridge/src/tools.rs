@@ -88,6 +88,7 @@ impl Tool {
             Self::StartAgent => self.read(arguments).map(|OneAgent { name }| Request::Start {
                 path: RestartPath::McpStart.id().to_owned(),
                 name: name.0,
+                force: false,
                 wait: true,
             }),
             Self::StopAgent => self.read(arguments).map(|OneAgent { name }| Request::Stop {

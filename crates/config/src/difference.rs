@@ -1,9 +1,10 @@
 //! What changed between two readings of a file.
 
 use crate::config::{Agent, Config};
-use crate::show;
+use crate::{Environment, from_text, show};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 impl Config {
     /// The JSON names of the top-level fields that differ, of those that a re-read does not apply: all but
@@ -25,6 +26,20 @@ impl Agent {
             changed.splice(env..=env, names.into_iter().map(|name| format!("env.{name}")));
         }
         changed
+    }
+
+    /// Every field by its JSON name, secrets and all: only for places that nobody else reads.
+    /// [`Agent::from_fields`] gives the same agent.
+    pub fn to_fields(&self) -> Map<String, Value> {
+        show::agent_fields(self)
+    }
+
+    /// The agent of [`Agent::to_fields`]; none if this version does not know a field, or no longer takes its value.
+    pub fn from_fields(mut fields: Map<String, Value>) -> Option<Self> {
+        fields.retain(|_, value| !value.is_null());
+        let text = serde_json::json!({ "agents": [fields] }).to_string();
+        let environment = Environment { cwd: "/".into(), ..Environment::default() };
+        from_text(&text, Path::new("/config.json"), &environment).ok()?.agents.pop()
     }
 
     /// Whether a process of this entry is launched as one of the other would be: the same program in the

@@ -91,7 +91,13 @@ pub(crate) enum Command {
         all: bool,
     },
     /// Start agents
-    Start(Which),
+    Start {
+        #[command(flatten)]
+        which: Which,
+        /// Also with a launch that was rolled back before
+        #[arg(long)]
+        force: bool,
+    },
     /// Stop agents: the stop signal to the whole process tree, and SIGKILL after the grace period
     Stop(Which),
     /// Restart agents with the config as it is now; inside an agent, without a name, itself

@@ -40,6 +40,8 @@ pub enum RestartPath {
     CtlUpgrade,
     /// Agents with `autostart` when the daemon starts clean.
     Autostart,
+    /// A restart's launch did not live, and the last one that stayed up takes its place.
+    Rollback,
     /// SIGTERM or SIGINT to the daemon: it stops every agent and the bridge.
     DaemonShutdown,
     /// The daemon starts its bridge, again when the bridge ended, and ends it with itself.
@@ -63,7 +65,7 @@ pub struct UnknownRestartPath {
 
 impl RestartPath {
     /// Every path, in the order of the registry.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::McpStart,
         Self::McpStop,
         Self::McpRestart,
@@ -74,6 +76,7 @@ impl RestartPath {
         Self::CtlUp,
         Self::CtlUpgrade,
         Self::Autostart,
+        Self::Rollback,
         Self::DaemonShutdown,
         Self::BridgeChild,
         Self::ExitSweep,

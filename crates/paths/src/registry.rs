@@ -170,6 +170,18 @@ impl RestartPath {
                 "Never after a crash or an upgrade of the daemon, and never because an agent ended.",
                 &["crates/daemon/src/fleet/finish.rs"],
             ),
+            Self::Rollback => sanctioned(
+                "rollback",
+                "A restart with a changed launch, whose process ends by itself within `rollback.withinMs`: the last launch that stayed up is \
+                 started in its place.",
+                "Once: the fallback is itself on no trial, and the launch that failed is refused until its entry changes. Never after a stop, \
+                 and never for an agent that did not restart itself, unless its entry says `always`.",
+                &[
+                    "crates/daemon/src/fleet/agent.rs",
+                    "crates/daemon/src/fleet/trials.rs",
+                    "crates/shim/src/agent.rs",
+                ],
+            ),
             Self::DaemonShutdown => sanctioned(
                 "daemon_shutdown",
                 "SIGTERM or SIGINT to the daemon: it stops every agent and the bridge, and ends.",

@@ -78,7 +78,7 @@ fn the_bytes_of_every_request_are_pinned() {
     insta::assert_snapshot!(lines(vec![
         Request::List { all: true },
         Request::Status,
-        Request::Start { path: path.clone(), name: name.clone(), wait: true },
+        Request::Start { path: path.clone(), name: name.clone(), force: false, wait: true },
         Request::Stop { path, name: name.clone(), wait: false },
         Request::Restart(restart),
         Request::Handoff { name: Some(name.clone()) },

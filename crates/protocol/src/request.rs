@@ -59,6 +59,8 @@ pub enum Request {
         path: String,
         /// The agent.
         name: String,
+        /// Also with a launch that is known to be bad.
+        force: bool,
         /// Whether to answer only when the process was seen to live.
         wait: bool,
     },

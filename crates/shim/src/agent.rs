@@ -80,7 +80,9 @@ impl Agent {
             .map_err(|unknown| SpawnFailure { step: unknown.to_string(), errno: EINVAL })?;
         let log_file = PathBuf::from(text(order.log_file));
         let started_at = Timestamp::now();
-        let log = open_log(&log_file, order.log_max_bytes, order.log_keep, order.generation, started_at)?;
+        let mut log = open_log(&log_file, order.log_max_bytes, order.log_keep)?;
+        let instead = if path == RestartPath::Rollback { ": the launch before was rolled back" } else { "" };
+        log.note(&format!("generation {} started {started_at}{instead}", order.generation));
         let (mut output, stdio) = open_output(order.terminal, log)?;
 
         let (program, cwd) = (text(order.program), text(order.cwd));
@@ -338,19 +340,11 @@ struct Stdio {
     output: File,
 }
 
-fn open_log(
-    file: &Path,
-    max_bytes: u64,
-    keep: u32,
-    generation: u64,
-    at: Timestamp,
-) -> Result<Log, SpawnFailure> {
-    let mut log = Log::open(file, max_bytes, keep).map_err(|error| {
+fn open_log(file: &Path, max_bytes: u64, keep: u32) -> Result<Log, SpawnFailure> {
+    Log::open(file, max_bytes, keep).map_err(|error| {
         let link = if file.is_symlink() { ", which is a symbolic link" } else { "" };
         SpawnFailure::new(format!("open the log {}{link}", file.display()), &error)
-    })?;
-    log.note(&format!("generation {generation} started {at}"));
-    Ok(log)
+    })
 }
 
 fn open_output(terminal: Option<(u16, u16)>, log: Log) -> Result<(Output, Stdio), SpawnFailure> {

@@ -31,6 +31,7 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     pub(crate) restart: bool,
     pub(crate) previous: Option<Previous>,
+    pub(crate) rolled_back: bool,
 }
 
 impl<L> AfterStart<L> {
@@ -74,10 +75,14 @@ impl<L> AfterStop<L> {
 }
 
 impl Waiter {
+    pub(crate) fn new(ticket: Ticket, restart: bool) -> Self {
+        Self { ticket, restart, previous: None, rolled_back: false }
+    }
+
     pub(crate) fn succeed<L>(self) -> Effect<L> {
-        let outcome =
-            if self.restart { Outcome::Restarted { previous: self.previous } } else { Outcome::Started };
-        Effect::Answer(self.ticket, outcome)
+        let Self { ticket, restart, previous, rolled_back } = self;
+        let outcome = if restart { Outcome::Restarted { previous, rolled_back } } else { Outcome::Started };
+        Effect::Answer(ticket, outcome)
     }
 }
 

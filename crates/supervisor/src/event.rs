@@ -18,6 +18,19 @@ pub struct Plan<L> {
     pub launch: L,
     /// A process that ends within this time makes the start an error. Zero: executed is started.
     pub settle: Duration,
+    /// What happens if it does not live long enough; none, if it simply has ended then.
+    pub trial: Option<Box<Trial<L>>>,
+}
+
+/// What takes the place, once, of a launch whose process ends by itself too soon. It is itself on no trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial<L> {
+    /// From the start of the process on trial.
+    pub within: Duration,
+    /// The last launch that stayed up, checked completely.
+    pub fallback: L,
+    /// See [`Plan::settle`].
+    pub settle: Duration,
 }
 
 /// How a process is stopped.
@@ -142,6 +155,17 @@ pub enum Event<L> {
         /// How many processes it had left behind, all of them ended by now.
         leftovers: u32,
     },
+    /// The process that an earlier daemon launched was on trial, whether it lives or has ended since.
+    OnTrial {
+        /// Of which launch.
+        generation: u64,
+        /// When that process was started.
+        started_at: Timestamp,
+        /// How much of its time is left, for one that lives.
+        left: Duration,
+        /// The trial.
+        trial: Box<Trial<L>>,
+    },
     /// A start was refused before anything was tried.
     Refused {
         /// When.
@@ -194,6 +218,8 @@ pub enum Outcome {
     Restarted {
         /// The one before, if there was one.
         previous: Option<Previous>,
+        /// Whether it runs the last launch that stayed up, since the one that was asked for did not live.
+        rolled_back: bool,
     },
     /// It will happen.
     Accepted {

@@ -1,7 +1,7 @@
 //! The laws of the machine, over random sequences of events in a world that plays the shims.
 
-use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
-use mcp_restart_protocol::agent::{AgentState, ExitReason};
+use crate::{Ask, Effect, Event, Machine, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, Trial, UnderWay};
+use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -16,11 +16,15 @@ const STOP: StopPlan = StopPlan {
     own_delay: Duration::from_millis(500),
 };
 const SETTLE: Duration = Duration::from_millis(200);
+const TRIAL: Duration = Duration::from_secs(15);
+/// The fallback of a launch is that with this much added to it.
+const FALLBACK: u64 = 1_000_000;
 
 #[derive(Debug, Clone)]
 enum Move {
     Start(Mode),
     Restart(Mode),
+    RestartOnTrial(Mode),
     Stop(Mode),
     StopFirst,
     Shutdown,
@@ -30,6 +34,8 @@ enum Move {
     ShimFails,
     TreeEnds,
     ProcessEndsByItself,
+    /// So many milliseconds after it was started.
+    ProcessEndedAfter(u64),
     ShimDies,
     StopIncomplete,
     OldNews,
@@ -79,7 +85,14 @@ impl World {
         if mode == Mode::Own {
             self.last_own = Some(ticket);
         }
-        Ask { ticket, plan: Plan { launch: ticket.0, settle: SETTLE }, stop: STOP, mode }
+        Ask { ticket, plan: Plan { launch: ticket.0, settle: SETTLE, trial: None }, stop: STOP, mode }
+    }
+
+    fn ask_on_trial(&mut self, mode: Mode) -> Ask<u64> {
+        let mut ask = self.ask(mode);
+        let fallback = ask.plan.launch + FALLBACK;
+        ask.plan.trial = Some(Box::new(Trial { within: TRIAL, fallback, settle: SETTLE }));
+        ask
     }
 
     fn feed(&mut self, event: Event<u64>) {
@@ -98,6 +111,19 @@ impl World {
                 assert!(generation > self.highest, "generation {generation} after {}", self.highest);
                 self.highest = generation;
                 self.living.push((generation, false));
+                if launch >= FALLBACK {
+                    assert_eq!(
+                        self.launched.last(),
+                        Some(&(launch - FALLBACK)),
+                        "the fallback of another launch"
+                    );
+                    assert!(!self.machine.is_on_trial(), "a fallback is on no trial");
+                    assert_eq!(
+                        self.machine.last_exit().map(|exit| exit.reason),
+                        Some(ExitReason::RolledBack)
+                    );
+                    assert!(!self.stop_asked, "a process that was to be stopped is not rolled back");
+                }
                 self.launched.push(launch);
                 self.stop_asked = false;
             }
@@ -148,6 +174,10 @@ impl World {
                 let ask = self.ask(*mode);
                 self.feed(Event::Restart(ask));
             }
+            (Move::RestartOnTrial(mode), _) => {
+                let ask = self.ask_on_trial(*mode);
+                self.feed(Event::Restart(ask));
+            }
             (Move::Stop(mode), _) => {
                 let ask = self.ask(*mode);
                 self.feed(Event::Stop(StopAsk { ticket: ask.ticket, stop: STOP, mode: *mode }));
@@ -171,8 +201,9 @@ impl World {
                 self.living.clear();
                 self.feed(Event::SpawnFailed { generation, at: Timestamp(1), why: "no".into() });
             }
-            (Move::TreeEnds, Some((_, true))) if self.stop_asked => self.end(generation, false),
-            (Move::ProcessEndsByItself, Some((_, true))) => self.end(generation, true),
+            (Move::TreeEnds, Some((_, true))) if self.stop_asked => self.end(generation, false, 1),
+            (Move::ProcessEndsByItself, Some((_, true))) => self.end(generation, true, 1),
+            (Move::ProcessEndedAfter(millis), Some((_, true))) => self.end(generation, true, *millis),
             (Move::ShimDies, Some(_)) => {
                 self.living.clear();
                 self.feed(Event::Lost { generation, at: Timestamp(2), leftovers: 1 });
@@ -191,9 +222,10 @@ impl World {
         }
     }
 
-    fn end(&mut self, generation: u64, by_itself: bool) {
+    fn end(&mut self, generation: u64, by_itself: bool, after_millis: u64) {
         self.living.clear();
-        self.feed(Event::Exited { generation, exit: exit(by_itself) });
+        let exit = ShimExit { at: Timestamp(1 + after_millis), ..exit(by_itself) };
+        self.feed(Event::Exited { generation, exit });
     }
 
     /// Lets the world play fair until nothing is due any more.
@@ -215,6 +247,7 @@ fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
         2 => mode.clone().prop_map(Move::Start),
         4 => mode.clone().prop_map(Move::Restart),
+        3 => mode.clone().prop_map(Move::RestartOnTrial),
         3 => mode.prop_map(Move::Stop),
         1 => Just(Move::StopFirst),
         1 => Just(Move::Hurry),
@@ -223,6 +256,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         1 => Just(Move::ShimFails),
         4 => Just(Move::TreeEnds),
         1 => Just(Move::ProcessEndsByItself),
+        1 => (0_u64..30_000).prop_map(Move::ProcessEndedAfter),
         1 => Just(Move::ShimDies),
         1 => Just(Move::StopIncomplete),
         1 => Just(Move::OldNews),
@@ -272,7 +306,10 @@ fn two_restarts_are_one_and_use_the_newest_launch() {
     world.step(&Move::TimePasses(200));
     assert_eq!(world.launched, [1, 3]);
     for ticket in [2, 3] {
-        assert!(matches!(world.answers[&Ticket(ticket)], Some(Outcome::Restarted { previous: Some(_) })));
+        assert!(matches!(
+            world.answers[&Ticket(ticket)],
+            Some(Outcome::Restarted { previous: Some(_), rolled_back: false })
+        ));
     }
 }
 
@@ -410,4 +447,126 @@ fn a_stop_right_after_a_start_is_not_lost() {
     world.step(&Move::TreeEnds);
     assert_eq!(world.answers[&Ticket(1)], Some(Outcome::Superseded));
     assert_eq!(world.answers[&Ticket(2)], Some(Outcome::Stopped));
+}
+
+/// A restart on trial whose process runs; its launch is 2.
+fn on_trial(mode: Mode) -> World {
+    let mut world = running();
+    world.step(&Move::RestartOnTrial(mode));
+    world.step(&Move::Deliver);
+    world.step(&Move::TimePasses(500));
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimStarts);
+    assert!(world.machine.is_on_trial());
+    world
+}
+
+#[test]
+fn a_launch_on_trial_whose_process_ends_by_itself_is_replaced_by_the_one_that_stayed_up_once() {
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::ProcessEndedAfter(14_999));
+    assert_eq!(world.launched, [1, 2, 2 + FALLBACK]);
+    assert_eq!(world.machine.last_exit().map(|exit| exit.reason), Some(ExitReason::RolledBack));
+    assert_eq!(world.machine.under_way(), Some(UnderWay::Launch { generation: 3 }));
+    world.step(&Move::ShimStarts);
+    world.step(&Move::ProcessEndsByItself);
+    assert_eq!(world.launched.len(), 3, "once");
+    assert_eq!(world.machine.state(), AgentState::Exited);
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_rolled_back_too() {
+    let mut world = running();
+    world.step(&Move::RestartOnTrial(Mode::NoWait));
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimFails);
+    assert_eq!(world.launched, [1, 2, 2 + FALLBACK]);
+    let exit = world.machine.last_exit().unwrap();
+    assert_eq!((exit.reason, exit.message.as_deref()), (ExitReason::RolledBack, Some("no")));
+}
+
+#[test]
+fn the_trial_is_judged_by_the_time_at_which_the_process_ended_and_not_by_that_of_the_news() {
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::TimePasses(20_000));
+    assert!(!world.machine.stays_up(), "its end may not be known yet");
+    world.step(&Move::ProcessEndedAfter(14_000));
+    assert_eq!(world.launched.len(), 3);
+
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::ProcessEndedAfter(15_000));
+    assert_eq!(world.launched, [1, 2]);
+    assert_eq!(world.machine.last_exit().map(|exit| exit.reason), Some(ExitReason::Exited));
+}
+
+#[test]
+fn a_launch_stays_up_when_it_has_settled_and_its_trial_is_over() {
+    let mut world = running();
+    assert!(world.machine.stays_up());
+    world = on_trial(Mode::Own);
+    world.step(&Move::TimePasses(1_000));
+    assert!(!world.machine.stays_up());
+    world.step(&Move::TimePasses(21_000));
+    assert!(world.machine.stays_up() && !world.machine.is_on_trial());
+}
+
+#[test]
+fn whoever_waits_for_a_launch_that_is_rolled_back_is_told_when_the_fallback_lives() {
+    let mut world = on_trial(Mode::Wait);
+    world.step(&Move::ProcessEndsByItself);
+    assert_eq!(world.answers[&Ticket(2)], None);
+    world.step(&Move::ShimStarts);
+    world.step(&Move::TimePasses(200));
+    assert!(matches!(
+        world.answers[&Ticket(2)],
+        Some(Outcome::Restarted { previous: Some(_), rolled_back: true })
+    ));
+}
+
+#[test]
+fn a_stop_and_the_restart_of_another_end_the_trial() {
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::Stop(Mode::Wait));
+    world.step(&Move::ProcessEndsByItself);
+    assert_eq!((world.launched.len(), world.machine.state()), (2, AgentState::Stopped));
+
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::Restart(Mode::NoWait));
+    world.step(&Move::TreeEnds);
+    world.step(&Move::ShimStarts);
+    world.step(&Move::ProcessEndsByItself);
+    assert_eq!((world.launched, world.machine.state()), (vec![1, 2, 3], AgentState::Exited));
+}
+
+#[test]
+fn a_shim_that_is_killed_is_not_the_fault_of_the_launch() {
+    let mut world = on_trial(Mode::Own);
+    world.step(&Move::ShimDies);
+    assert_eq!(world.launched, [1, 2]);
+    assert_eq!(world.machine.last_exit().map(|exit| exit.reason), Some(ExitReason::Lost));
+}
+
+#[test]
+fn the_next_daemon_goes_on_with_a_trial_and_judges_one_that_is_over() {
+    let trial = || Box::new(Trial { within: TRIAL, fallback: 7, settle: SETTLE });
+    let resume = |machine: &mut Machine<u64>, now| {
+        let left = Duration::from_secs(5);
+        let event = Event::OnTrial { generation: 2, started_at: Timestamp(1), left, trial: trial() };
+        machine.handle(event, now)
+    };
+    let now = Instant::now();
+    let mut alive = Machine::adopted(2, 100, Timestamp(1), None);
+    assert_eq!(resume(&mut alive, now), []);
+    assert!(alive.is_on_trial());
+    let exit = ShimExit { at: Timestamp(14_000), ..exit(true) };
+    let effects = alive.handle(Event::Exited { generation: 2, exit: exit.clone() }, now);
+    assert_eq!(effects, [Effect::Launch { generation: 3, launch: 7 }]);
+
+    let ended = |at| LastExit::of(&ShimExit { at: Timestamp(at), ..exit.clone() }, ExitReason::Exited);
+    let mut gone = Machine::new(AgentState::Exited, 2, Some(ended(14_000)));
+    assert_eq!(resume(&mut gone, now), [Effect::Launch { generation: 3, launch: 7 }]);
+    let mut gone = Machine::new(AgentState::Exited, 2, Some(ended(16_000)));
+    assert_eq!(resume(&mut gone, now), []);
+    let mut stopped = Machine::new(AgentState::Stopped, 2, Some(ended(14_000)));
+    assert_eq!(resume(&mut stopped, now), []);
 }

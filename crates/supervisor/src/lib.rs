@@ -14,14 +14,15 @@
 //!
 //! [`Machine::handle`] takes an event and gives the effects to carry out, in their order. What happens after a stop is
 //! data in the stopping state: a restart that comes during a stop only edits it, and one of which an earlier daemon
-//! had carried out the first half gets its launch later. Each request has a
+//! had carried out the first half gets its launch later. A launch may be on trial (drawn in `machine/trial.rs`): if
+//! its process ends too soon, the last one that stayed up takes its place. Each request has a
 //! [`Ticket`] and gets exactly one [`Outcome`].
 
 mod after;
 mod event;
 mod machine;
 
-pub use event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
+pub use event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, Trial, UnderWay};
 pub use machine::Machine;
 
 #[cfg(test)]

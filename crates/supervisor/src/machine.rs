@@ -1,7 +1,9 @@
 //! The machine drawn in the crate's documentation.
 
+mod trial;
+
 use crate::after::{AfterStart, AfterStop, Ending, Waiter};
-use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, UnderWay};
+use crate::event::{Ask, Effect, Event, Mode, Outcome, Plan, StopAsk, StopPlan, Ticket, Trial, UnderWay};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Previous;
 use mcp_restart_protocol::paths::RestartPath;
@@ -34,12 +36,14 @@ enum State<L> {
         before: AgentState,
         deadline: Instant,
         settle: Duration,
+        trial: Option<Box<Trial<L>>>,
         waiters: Vec<Waiter>,
         after: AfterStart<L>,
     },
     Running {
         process: Process,
         settling: Option<Settling>,
+        trial: Option<OnTrial<L>>,
         leaving: Option<Leaving<L>>,
     },
     Stopping {
@@ -61,6 +65,13 @@ struct Process {
 struct Settling {
     until: Instant,
     waiters: Vec<Waiter>,
+}
+
+/// The process has yet to live long enough for its launch to be one that stays up.
+#[derive(Debug)]
+struct OnTrial<L> {
+    until: Instant,
+    trial: Box<Trial<L>>,
 }
 
 /// The process asked for its own stop, which waits for the delivery of the answer.
@@ -85,7 +96,7 @@ impl<L> Machine<L> {
     /// An agent whose process was started by an earlier daemon and lives.
     pub fn adopted(generation: u64, pid: u32, started_at: Timestamp, last_exit: Option<LastExit>) -> Self {
         let process = Process { generation, pid, started_at };
-        let state = State::Running { process, settling: None, leaving: None };
+        let state = State::Running { process, settling: None, trial: None, leaving: None };
         Self { state, generation, last_exit, closing: false }
     }
 
@@ -171,10 +182,11 @@ impl<L> Machine<L> {
         match &self.state {
             State::Idle(_) => None,
             State::Starting { deadline, .. } => Some(*deadline),
-            State::Running { settling, leaving, .. } => {
+            State::Running { settling, trial, leaving, .. } => {
                 let settled = settling.as_ref().map(|settling| settling.until);
+                let stayed_up = trial.as_ref().map(|trial| trial.until);
                 let due = leaving.as_ref().map(|leaving| leaving.due);
-                settled.into_iter().chain(due).min()
+                settled.into_iter().chain(stayed_up).chain(due).min()
             }
             State::Stopping { deadline, .. } => *deadline,
         }
@@ -212,6 +224,9 @@ impl<L> Machine<L> {
             Event::Lost { generation, at, leftovers } if generation == self.generation => {
                 self.ended(Ending::Lost { at, leftovers }, now, &mut effects);
             }
+            Event::OnTrial { generation, started_at, left, trial } if generation == self.generation => {
+                self.resume_trial(started_at, left, trial, now, &mut effects);
+            }
             Event::Refused { at, why } => self.refused(at, why),
             Event::StopIncomplete { generation, left } if generation == self.generation => {
                 self.stop_incomplete(&Outcome::StopIncomplete(left), &mut effects);
@@ -223,7 +238,8 @@ impl<L> Machine<L> {
             | Event::SpawnFailed { .. }
             | Event::Exited { .. }
             | Event::Lost { .. }
-            | Event::StopIncomplete { .. } => {}
+            | Event::StopIncomplete { .. }
+            | Event::OnTrial { .. } => {}
         }
         effects
     }
@@ -250,7 +266,7 @@ impl<L> Machine<L> {
         let awaits_delivery = ask.mode == Mode::Own;
         let Ask { ticket, plan, stop, mode } = ask;
         let waiters = match mode {
-            Mode::Wait => vec![Waiter { ticket, restart: true, previous: None }],
+            Mode::Wait => vec![Waiter::new(ticket, true)],
             Mode::NoWait | Mode::Own => {
                 effects.push(Effect::Answer(
                     ticket,
@@ -281,7 +297,7 @@ impl<L> Machine<L> {
             }
         };
         let waiters = match mode {
-            Mode::Wait => vec![Waiter { ticket, restart, previous: None }],
+            Mode::Wait => vec![Waiter::new(ticket, restart)],
             Mode::NoWait | Mode::Own => {
                 let accepted = Outcome::Accepted { generation, previous_pid, awaits_delivery: false };
                 effects.push(Effect::Answer(ticket, accepted));
@@ -378,10 +394,11 @@ impl<L> Machine<L> {
     }
 
     fn started(&mut self, process: Process, now: Instant, effects: &mut Vec<Effect<L>>) {
-        let State::Starting { settle, waiters, after, .. } = &mut self.state else { return };
-        let (settle, waiters) = (*settle, std::mem::take(waiters));
+        let State::Starting { settle, trial, waiters, after, .. } = &mut self.state else { return };
+        let (settle, trial, waiters) = (*settle, trial.take(), std::mem::take(waiters));
         let after = std::mem::replace(after, AfterStart::Run);
-        self.state = State::Running { process, settling: None, leaving: None };
+        let trial = trial.map(|trial| OnTrial::begin(trial, now));
+        self.state = State::Running { process, settling: None, trial, leaving: None };
         match after {
             AfterStart::Stop { stop, tickets, then } => {
                 let outcome = if self.closing { Outcome::ShuttingDown } else { Outcome::Superseded };
@@ -391,18 +408,22 @@ impl<L> Machine<L> {
             }
             AfterStart::Run if settle.is_zero() => effects.extend(waiters.into_iter().map(Waiter::succeed)),
             AfterStart::Run => {
-                let settling = Some(Settling { until: now + settle, waiters });
-                self.state = State::Running { process, settling, leaving: None };
+                if let State::Running { settling, .. } = &mut self.state {
+                    *settling = Some(Settling { until: now + settle, waiters });
+                }
             }
         }
     }
 
     fn spawn_failed(&mut self, at: Timestamp, why: &str, now: Instant, effects: &mut Vec<Effect<L>>) {
-        let State::Starting { waiters, after, .. } = &mut self.state else { return };
-        let waiters = std::mem::take(waiters);
+        let State::Starting { trial, waiters, after, .. } = &mut self.state else { return };
+        let (trial, waiters) = (trial.take(), std::mem::take(waiters));
         let after = std::mem::replace(after, AfterStart::Run);
         self.state = State::Idle(AgentState::Failed);
         self.note_failure(at, why.to_owned());
+        if let (Some(trial), AfterStart::Run) = (trial, &after) {
+            return self.roll_back(*trial, waiters, now, effects);
+        }
         effects.extend(
             waiters
                 .into_iter()
@@ -421,16 +442,22 @@ impl<L> Machine<L> {
             idle @ State::Idle(_) => self.state = idle,
             starting @ State::Starting { .. } => {
                 self.state = starting;
+                self.drop_trial();
                 self.spawn_failed(ending.at(), "the shim ended without a word", now, effects);
             }
-            State::Running { process, settling, leaving } => {
+            State::Running { process, settling, trial, leaving } => {
+                let waiters = settling.map(|settling| settling.waiters).unwrap_or_default();
+                let failed = trial.filter(|trial| leaving.is_none() && trial.is_failed_by(&ending, process));
                 let (reason, then) = match leaving {
                     None => (ExitReason::Exited, None),
                     Some(Leaving { then: AfterStop::Stay, .. }) => (ExitReason::Stop, Some(AfterStop::Stay)),
                     Some(Leaving { then, .. }) => (ExitReason::Restart, Some(then)),
                 };
                 let exit = self.note_exit(ending, reason);
-                for waiter in settling.into_iter().flat_map(|settling| settling.waiters) {
+                if let Some(OnTrial { trial, .. }) = failed {
+                    return self.roll_back(*trial, waiters, now, effects);
+                }
+                for waiter in waiters {
                     effects.push(Effect::Answer(waiter.ticket, Outcome::ExitedEarly(exit.clone())));
                 }
                 if let Some(then) = then {
@@ -485,9 +512,11 @@ impl<L> Machine<L> {
                 effects.push(Effect::Abandon { generation: self.generation });
                 let seconds = START_LIMIT.as_secs();
                 let why = format!("its shim did not report within {seconds} seconds");
+                self.drop_trial();
                 self.spawn_failed(Timestamp::now(), &why, now, effects);
             }
-            State::Running { settling, leaving, .. } => {
+            State::Running { settling, trial, leaving, .. } => {
+                trial.take_if(|trial| trial.until <= now);
                 if let Some(settled) = settling.take_if(|settling| settling.until <= now) {
                     effects.extend(settled.waiters.into_iter().map(Waiter::succeed));
                 }
@@ -515,7 +544,7 @@ impl<L> Machine<L> {
         now: Instant,
         effects: &mut Vec<Effect<L>>,
     ) {
-        let State::Running { process, settling, leaving } = &mut self.state else { return };
+        let State::Running { process, settling, leaving, .. } = &mut self.state else { return };
         let process = *process;
         let outcome = if self.closing { Outcome::ShuttingDown } else { Outcome::Superseded };
         let settling = settling.take().into_iter().flat_map(|settling| settling.waiters);
@@ -544,10 +573,10 @@ impl<L> Machine<L> {
         effects: &mut Vec<Effect<L>>,
     ) {
         self.generation = self.generation.saturating_add(1);
-        let Plan { launch, settle } = plan;
+        let Plan { launch, settle, trial } = plan;
         effects.push(Effect::Launch { generation: self.generation, launch });
-        self.state =
-            State::Starting { before, deadline: now + START_LIMIT, settle, waiters, after: AfterStart::Run };
+        let (deadline, after) = (now + START_LIMIT, AfterStart::Run);
+        self.state = State::Starting { before, deadline, settle, trial, waiters, after };
     }
 
     /// Whoever looks at an agent that does not run sees why it could not be started.

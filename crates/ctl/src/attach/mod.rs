@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, arguments: Attach) -> Result<Exit, Pr
     require_terminal(context, &daemon.agent(name).await?)?;
     let mut starting = context.daemon_at(&place).await?;
     let path = RestartPath::CtlStart.id().to_owned();
-    starting.send(Request::Start { path, name: name.clone(), wait: true }).await?;
+    starting.send(Request::Start { path, name: name.clone(), force: false, wait: true }).await?;
     let answered = tokio::select! {
         answer = start_answer(&mut starting) => { answer?; true }
         running = until_running(&mut daemon, name) => { running?; false }

@@ -32,7 +32,7 @@ pub(crate) struct RestartOptions {
 }
 
 enum Verb {
-    Start,
+    Start { force: bool },
     Stop,
     Restart(RestartOptions),
 }
@@ -44,8 +44,8 @@ struct Outcome {
 }
 
 /// Starts agents; one that runs already is no failure.
-pub(crate) async fn start(context: &Context, which: Which) -> Result<Exit, Problem> {
-    carry_out(context, &which, &Verb::Start).await
+pub(crate) async fn start(context: &Context, which: Which, force: bool) -> Result<Exit, Problem> {
+    carry_out(context, &which, &Verb::Start { force }).await
 }
 
 /// Stops agents; one that does not run is no failure.
@@ -268,7 +268,7 @@ impl Report<'_> {
 impl Verb {
     fn word(&self) -> &'static str {
         match self {
-            Self::Start => "start",
+            Self::Start { .. } => "start",
             Self::Stop => "stop",
             Self::Restart(_) => "restart",
         }
@@ -276,7 +276,7 @@ impl Verb {
 
     fn doing(&self) -> &'static str {
         match self {
-            Self::Start => "starting",
+            Self::Start { .. } => "starting",
             Self::Stop => "stopping",
             Self::Restart(_) => "restarting",
         }
@@ -284,7 +284,7 @@ impl Verb {
 
     fn nothing_to_do(&self) -> &'static str {
         match self {
-            Self::Start => "every agent runs already",
+            Self::Start { .. } => "every agent runs already",
             Self::Stop => "no agent runs",
             Self::Restart(_) => "there are no agents",
         }
@@ -292,7 +292,7 @@ impl Verb {
 
     fn already(&self) -> &'static str {
         match self {
-            Self::Start => "is already running",
+            Self::Start { .. } => "is already running",
             Self::Stop | Self::Restart(_) => "is not running",
         }
     }
@@ -300,7 +300,7 @@ impl Verb {
     /// Whether this refusal says that what was asked for is so already.
     fn is_met_by(&self, code: ErrorCode) -> bool {
         match self {
-            Self::Start => code == ErrorCode::AlreadyRunning,
+            Self::Start { .. } => code == ErrorCode::AlreadyRunning,
             Self::Stop => code == ErrorCode::NotRunning,
             Self::Restart(_) => false,
         }
@@ -311,7 +311,7 @@ impl Verb {
         let running = |agent: &&AgentView| agent.pid.is_some();
         let names = |agents: Vec<&AgentView>| agents.into_iter().map(|agent| agent.name.clone()).collect();
         match self {
-            Self::Start => names(status.agents.iter().filter(|agent| !running(agent)).collect()),
+            Self::Start { .. } => names(status.agents.iter().filter(|agent| !running(agent)).collect()),
             Self::Stop => names(status.agents.iter().chain(&status.unlisted).filter(running).collect()),
             Self::Restart(_) => names(status.agents.iter().collect()),
         }
@@ -320,7 +320,10 @@ impl Verb {
     fn request(&self, name: Option<String>, wait: bool) -> Request {
         let named = name.clone().unwrap_or_default();
         match self {
-            Self::Start => Request::Start { path: RestartPath::CtlStart.id().to_owned(), name: named, wait },
+            Self::Start { force } => {
+                let path = RestartPath::CtlStart.id().to_owned();
+                Request::Start { path, name: named, force: *force, wait }
+            }
             Self::Stop => Request::Stop { path: RestartPath::CtlStop.id().to_owned(), name: named, wait },
             Self::Restart(options) => Request::Restart(RestartRequest {
                 path: RestartPath::CtlRestart.id().to_owned(),
@@ -342,7 +345,9 @@ impl Verb {
     fn describe(&self, answer: &Answer, done: bool) -> Result<(String, Exit), Problem> {
         match (self, answer) {
             (Self::Restart(_), Answer::Restarted(answer)) => Ok(describe_restart(answer, done)),
-            (Self::Start, Answer::Agent(answer)) => Ok((describe_start(&answer.agent, done), Exit::Done)),
+            (Self::Start { .. }, Answer::Agent(answer)) => {
+                Ok((describe_start(&answer.agent, done), Exit::Done))
+            }
             (Self::Stop, Answer::Agent(answer)) => Ok((describe_stop(&answer.agent, done), Exit::Done)),
             _ => Err(talk::unexpected(answer)),
         }

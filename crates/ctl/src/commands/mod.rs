@@ -31,7 +31,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Down => daemon::down(context).await?,
         Command::Status => show::status(context).await?,
         Command::List { all } => show::list(context, all).await?,
-        Command::Start(which) => return lifecycle::start(context, which).await,
+        Command::Start { which, force } => return lifecycle::start(context, which, force).await,
         Command::Stop(which) => return lifecycle::stop(context, which).await,
         Command::Restart { which, note, resume, force } => {
             return lifecycle::restart(context, which, lifecycle::RestartOptions { note, resume, force })

@@ -79,7 +79,7 @@ impl Stage {
         let mut watching = Daemon::connect(&self.place, Credential::Peer).await?;
         watching.send(Request::Subscribe).await?;
         let path = RestartPath::CtlStart.id().to_owned();
-        asking.send(Request::Start { path, name: AGENT.to_owned(), wait: false }).await?;
+        asking.send(Request::Start { path, name: AGENT.to_owned(), force: false, wait: false }).await?;
 
         let mut lines = Lines::new(&self.place);
         let mut started = false;

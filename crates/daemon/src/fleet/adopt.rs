@@ -87,6 +87,7 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
         }
     }
     adopted.take_back_numbers(store);
+    super::trials::take_back_numbers(&adopted.living, store);
     adopted
 }
 
@@ -225,6 +226,7 @@ fn take_on(
     let token = tokens::of_process(members.state_dir(), &facts);
     let record = store.agent_mut(&facts.name);
     record.generation = record.generation.max(facts.generation);
+    record.launches.lives(facts.generation, facts.launch_hash, facts.started_at);
     if record.token.is_empty() {
         record.token = token.unwrap_or_default();
     }
@@ -252,6 +254,11 @@ fn as_described(facts: Facts) -> ShimFacts {
 fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Recovered> {
     let Facts { name, generation, .. } = facts;
     let record = store.agent_mut(name);
+    record.launches.lives(*generation, facts.launch_hash, facts.started_at);
+    if facts.boot_id != boot_id() {
+        // What the end of the machine ended is started by nobody but `autostart`.
+        record.launches.end_trial();
+    }
     if is_known(record, *generation, facts.started_at) {
         return None;
     }

@@ -66,6 +66,8 @@ pub(super) struct Report {
     pub to_save: bool,
     /// See [`Machine::under_way`].
     pub under_way: Option<UnderWay>,
+    /// See [`Machine::stays_up`].
+    pub stays_up: bool,
     /// How many orders it had carried out by then.
     pub seen: u64,
     /// Requests that are done.
@@ -130,6 +132,7 @@ impl AgentTask {
             steady: self.machine.is_steady(),
             to_save: false,
             under_way: self.machine.under_way(),
+            stays_up: self.machine.stays_up(),
             seen: 0,
             answers: Vec::new(),
         }
@@ -266,6 +269,10 @@ impl Running {
 
     async fn launch(&mut self, generation: u64, launch: Launch) -> io::Result<()> {
         handoff::promote(&self.task.state_dir, &self.task.name, generation, launch.handoff.as_deref());
+        if launch.path == RestartPath::Rollback {
+            // The launch that failed had it written last, maybe for another kind of agent.
+            launch.write_mcp_config(&self.task.state_dir);
+        }
         let mut link = match self.prepared.take() {
             Some(link) => link,
             None => self.spawn_shim(launch.path).await?,

@@ -37,8 +37,9 @@ pub(super) fn restart_answer(
     entry: &Agent,
     config_diff: Vec<String>,
 ) -> Result<RestartAnswer, Failure> {
+    let rolled_back = matches!(outcome, Outcome::Restarted { rolled_back: true, .. });
     let (generation, previous, delivery) = match outcome {
-        Outcome::Restarted { previous } => (agent.generation, previous, None),
+        Outcome::Restarted { previous, .. } => (agent.generation, previous, None),
         Outcome::Started | Outcome::Stopped => (agent.generation, None, None),
         Outcome::Accepted { generation, previous_pid, awaits_delivery } => {
             let previous = previous_pid.map(|pid| Previous { pid, exit: None });
@@ -52,7 +53,7 @@ pub(super) fn restart_answer(
         agent,
         previous,
         config_diff,
-        rolled_back: false,
+        rolled_back,
         replayed: false,
         replayed_at: None,
         delivery,

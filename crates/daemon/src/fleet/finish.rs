@@ -5,7 +5,7 @@ use super::agent::Order;
 use super::config_watch::Entry;
 use super::handoff;
 use super::intent::{Finish, Goal, Intent};
-use super::requests::stop_plan;
+use super::requests::{is_own, stop_plan};
 use super::task::{Audience, FleetTask, Pending};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Recovered, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
@@ -39,6 +39,7 @@ impl FleetTask {
         if autostart {
             self.await_autostart();
         }
+        self.find_trials(&adopted.living);
         if self.url.is_some() {
             self.launch_waiting();
         }
@@ -46,6 +47,7 @@ impl FleetTask {
 
     /// Launches what waits for the endpoint.
     pub(super) fn launch_waiting(&mut self) {
+        self.resume_trials();
         if self.waiting.is_empty() || self.check_open().is_err() {
             return;
         }
@@ -114,8 +116,10 @@ impl FleetTask {
 
     fn start_again(&mut self, entry: &Entry, intent: &Intent) -> Result<(), Failure> {
         let (name, path) = (&entry.agent.name, intent.path());
+        let entry = &if path == RestartPath::Autostart { self.autostarted(entry) } else { entry.clone() };
         let launch = self.prepare(entry, path, None)?;
         handoff::discard_next(&self.state_dir, name);
+        self.order_launch(entry, None);
         let pending = Pending::Unattended {
             name: name.clone(),
             entry: Some(entry.agent.clone()),
@@ -132,9 +136,13 @@ impl FleetTask {
         let (name, path) = (&entry.agent.name, intent.path());
         let mut handoff = handoff::take_back(&self.state_dir, name, intent.generation);
         if !self.members.is_idle(name) {
-            handoff.config_diff = self.members.diff(name, entry);
+            handoff.config_diff = self.config_diff(name, entry);
         }
-        let launch = self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff))?;
+        let asker = handoff::asker(&handoff);
+        let own = handoff.notes.iter().any(|note| is_own(&note.from, name));
+        let trial = self.prepare_trial(entry, &handoff, &asker, own);
+        let launch = self.prepare_restart(entry, path, &handoff, &asker)?;
+        self.order_launch(entry, trial.as_deref());
         let pending = Pending::Restart {
             name: name.clone(),
             entry: entry.agent.clone(),
@@ -143,7 +151,8 @@ impl FleetTask {
             audience: Audience::Everybody(Box::new(intent.clone())),
             repeated: Vec::new(),
         };
-        let ask = self.ask(pending, launch, path, Mode::Wait);
+        let mut ask = self.ask(pending, launch, path, Mode::Wait);
+        ask.plan.trial = trial;
         self.members.order(name, Order::Event(MachineEvent::Restart(ask)));
         Ok(())
     }

@@ -63,6 +63,11 @@ pub(super) fn take_back(state_dir: &Path, name: &str, generation: u64) -> Handof
         }
         return handoff;
     }
+    without_notes(name, generation)
+}
+
+/// What is handed on where nobody has written anything, or it is lost.
+pub(super) fn without_notes(name: &str, generation: u64) -> Handoff {
     Handoff {
         agent: name.to_owned(),
         generation,

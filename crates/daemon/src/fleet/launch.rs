@@ -61,6 +61,8 @@ pub(super) struct Launch {
     pub path: RestartPath,
     /// What a restart hands on.
     pub handoff: Option<Box<Handoff>>,
+    /// What its MCP config file says, if it has one.
+    pub mcp_config: Option<String>,
     /// What the shim is told.
     pub shim: Box<ShimLaunch>,
 }
@@ -72,6 +74,14 @@ impl Launch {
         let number = generation.to_string().into_bytes();
         self.shim.environment.push((b"MCP_RESTART_GENERATION".to_vec(), number));
         self.shim
+    }
+
+    /// Writes the MCP config file once more, for a launch that another was prepared after.
+    pub(super) fn write_mcp_config(&self, state_dir: &Path) {
+        let Some(text) = &self.mcp_config else { return };
+        if let Err(error) = write_mcp_config(&mcp_config_file(state_dir, &self.agent.name), text) {
+            tracing::error!(agent = self.agent.name, %error, "its MCP config could not be written");
+        }
     }
 }
 
@@ -120,7 +130,8 @@ pub(super) fn prepare(
             KeepChildren::Named(names) => shim::KeepChildren::Named(names.clone()),
         },
     };
-    Ok(Launch { agent: Arc::clone(agent), hash, path, handoff: None, shim: Box::new(shim) })
+    let (agent, mcp_config) = (Arc::clone(agent), line.mcp_config);
+    Ok(Launch { agent, hash, path, handoff: None, mcp_config, shim: Box::new(shim) })
 }
 
 /// Where an agent's generated MCP config is.

@@ -147,6 +147,11 @@ impl Members {
         self.iter().find(|(other, member)| same(other) && !member.report.idle).map(|(other, _)| other)
     }
 
+    /// Its process id, while it has a process.
+    pub(super) fn process(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name)?.report.process.map(|(pid, ..)| pid)
+    }
+
     pub(super) fn generation(&self, name: &str) -> u64 {
         self.by_name.get(name).map_or(0, |member| member.report.generation)
     }

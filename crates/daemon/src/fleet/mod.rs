@@ -28,9 +28,11 @@ mod reading;
 mod repetition;
 mod requests;
 mod rights;
+mod rollback;
 mod store;
 mod task;
 mod tokens;
+mod trials;
 
 pub(crate) use leave::another_upgrade;
 pub(crate) use store::check as check_stored;
@@ -107,6 +109,8 @@ pub(crate) struct Lifecycle {
     pub path: RestartPath,
     /// The agent.
     pub name: String,
+    /// Also with a launch that is known to be bad.
+    pub force: bool,
     /// Whether to answer only when it is done.
     pub wait: bool,
 }
@@ -391,7 +395,8 @@ mod tests {
             wait: false,
         };
         let path = RestartPath::CtlStart;
-        let start = Lifecycle { caller: caller.clone(), path, name: "a".to_owned(), wait: false };
+        let name = "a".to_owned();
+        let start = Lifecycle { caller: caller.clone(), path, name, force: false, wait: false };
         // Both are told to the fleet before the agent has reported anything.
         let (restarted, _) =
             tokio::join!(fleet.restart(caller, RestartPath::CtlRestart, request), fleet.start(start));

@@ -14,7 +14,7 @@ use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Hand
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{NOTE_MAX, RestartRequest};
 use mcp_restart_protocol::timestamp::Timestamp;
-use mcp_restart_supervisor::{Ask, Event as MachineEvent, Mode, Plan, StopAsk, StopPlan, Ticket};
+use mcp_restart_supervisor::{Ask, Event as MachineEvent, Mode, Plan, StopAsk, StopPlan, Ticket, Trial};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +23,16 @@ impl FleetTask {
         let prepared = self
             .admit(&request.caller, &request.name)
             .and_then(|()| self.entry_read_again(&request.name))
+            .and_then(|entry| self.check_known_bad(&entry.agent, request.force).map(|()| entry))
             .and_then(|entry| self.prepare_start(&entry, request.path).map(|launch| (entry, launch)));
         match prepared {
             Ok((entry, launch)) => {
                 let name = entry.agent.name.clone();
                 if self.members.is_idle(&name) && self.restart_under_way(&name).is_none() {
                     handoff::discard_next(&self.state_dir, &name);
+                }
+                if self.restart_under_way(&name).is_none() {
+                    self.order_launch(&entry, None);
                 }
                 self.begin_launch(&name, Goal::Start, request.path);
                 let pending = Pending::Agent { name: name.clone(), entry: Some(entry.agent), reply };
@@ -43,7 +47,7 @@ impl FleetTask {
     }
 
     pub(super) fn stop(&mut self, request: &Lifecycle, reply: Reply<AgentAnswer>) {
-        let Lifecycle { caller, path, name, wait } = request;
+        let Lifecycle { caller, path, name, wait, .. } = request;
         let admitted = self.admit(caller, name).and_then(|()| {
             self.refresh();
             if self.members.contains(name) { Ok(()) } else { Err(self.unknown(name)) }
@@ -54,6 +58,7 @@ impl FleetTask {
         }
         handoff::discard_next(&self.state_dir, name);
         self.waiting.remove(name);
+        self.store.agent_mut(name).launches.end_trial();
         self.store.begin(name, Intent::stop(*path, self.members.generation(name)));
         let entry = self.entry_or_launched(name);
         let stop = self.members.as_possible(name, stop_plan(entry.as_deref(), *path));
@@ -78,7 +83,7 @@ impl FleetTask {
                     repeated.push(reply);
                 }
             }
-            Ok(Accepted::Anew { entry, launch, config_diff, replay }) => {
+            Ok(Accepted::Anew { entry, launch, trial, config_diff, replay }) => {
                 let (name, entry) = (entry.agent.name.clone(), entry.agent);
                 let pending = Pending::Restart {
                     name: name.clone(),
@@ -89,7 +94,8 @@ impl FleetTask {
                     repeated: Vec::new(),
                 };
                 let mode = mode(caller, &name, request.wait);
-                let ask = self.ask(pending, *launch, path, mode);
+                let mut ask = self.ask(pending, *launch, path, mode);
+                ask.plan.trial = trial;
                 self.members.order(&name, Order::Event(MachineEvent::Restart(ask)));
             }
             Err(failure) => {
@@ -122,12 +128,13 @@ impl FleetTask {
         if let Some(ticket) = replay.as_ref().and_then(|key| self.under_way(key)) {
             return Ok(Accepted::UnderWay(ticket));
         }
+        self.check_known_bad(&entry.agent, request.force)?;
         let now = Timestamp::now();
-        let own = matches!(caller, Caller::Agent { name: agent } if *agent == name);
+        let own = is_own(caller, &name);
         if own {
             repetition::check_self_restarts(&mut self.store, &entry.agent, now)?;
         }
-        let config_diff = self.members.diff(&name, &entry);
+        let config_diff = self.config_diff(&name, &entry);
         let note = Note { from: caller.clone(), text: request.note.clone() };
         let generation = self.members.generation(&name).saturating_add(1);
         let request_id = request.request_id.clone();
@@ -135,6 +142,7 @@ impl FleetTask {
         let launching = intent.map(|intent| intent.generation);
         let handoff =
             handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, launching);
+        let trial = self.prepare_trial(&entry, &handoff, caller, own);
         let launch = self.prepare_restart(&entry, path, &handoff, caller)?;
         handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
             Failure::new(ErrorCode::Internal, format!("the hand-off for {name} could not be stored: {error}"))
@@ -142,7 +150,8 @@ impl FleetTask {
         if own {
             self.store.agent_mut(&name).self_restarts.push_back(now);
         }
-        Ok(Accepted::Anew { entry, launch: Box::new(launch), config_diff, replay })
+        self.order_launch(&entry, trial.as_deref());
+        Ok(Accepted::Anew { entry, launch: Box::new(launch), trial, config_diff, replay })
     }
 
     /// Writes down that a launch is about to be begun.
@@ -192,8 +201,11 @@ impl FleetTask {
         let name = &entry.agent.name;
         let notes = handoff::notes_for_prompt(handoff, name);
         let asker = describe(asker, name);
-        let prompt =
-            mcp_restart_agents::restart_prompt(&asker, handoff.generation, &notes, &handoff.config_diff);
+        let prompt = if handoff.rolled_back {
+            mcp_restart_agents::rollback_prompt(&asker, handoff.generation, &notes, &handoff.config_diff)
+        } else {
+            mcp_restart_agents::restart_prompt(&asker, handoff.generation, &notes, &handoff.config_diff)
+        };
         let launch = self.prepare(entry, path, Some(Restart { prompt: &prompt, session_id: None }))?;
         Ok(Launch { handoff: Some(Box::new(handoff.clone())), ..launch })
     }
@@ -308,7 +320,7 @@ impl FleetTask {
     ) -> Ask<Launch> {
         let stop = self.members.as_possible(&launch.agent.name, stop_plan(Some(&launch.agent), path));
         let settle = launch.agent.settle;
-        Ask { ticket: self.ticket(pending), plan: Plan { launch, settle }, stop, mode }
+        Ask { ticket: self.ticket(pending), plan: Plan { launch, settle, trial: None }, stop, mode }
     }
 
     pub(super) fn ticket(&mut self, pending: Pending) -> Ticket {
@@ -354,7 +366,13 @@ impl FleetTask {
 enum Accepted {
     Replayed(Box<RestartAnswer>),
     UnderWay(Ticket),
-    Anew { entry: Entry, launch: Box<Launch>, config_diff: Vec<String>, replay: Option<ReplayKey> },
+    Anew {
+        entry: Entry,
+        launch: Box<Launch>,
+        trial: Option<Box<Trial<Launch>>>,
+        config_diff: Vec<String>,
+        replay: Option<ReplayKey>,
+    },
 }
 
 /// A process that runs on without an entry, launched by an earlier daemon, is stopped by the defaults.
@@ -370,9 +388,14 @@ pub(super) fn stop_plan(agent: Option<&Agent>, path: RestartPath) -> StopPlan {
     }
 }
 
+/// Whether the agent asks for itself.
+pub(super) fn is_own(caller: &Caller, target: &str) -> bool {
+    matches!(caller, Caller::Agent { name } if name == target)
+}
+
 fn mode(caller: &Caller, target: &str, wait: bool) -> Mode {
     match caller {
-        Caller::Agent { name } if name == target => Mode::Own,
+        caller if is_own(caller, target) => Mode::Own,
         _ if wait => Mode::Wait,
         _ => Mode::NoWait,
     }

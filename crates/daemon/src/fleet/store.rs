@@ -1,6 +1,7 @@
 //! `state.json`: what the daemon must not forget between its lives.
 
 use super::intent::Intent;
+use super::rollback::{self, Launches};
 use mcp_restart_process::read_regular;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
@@ -59,6 +60,9 @@ pub(super) struct AgentRecord {
     pub intent: Option<Intent>,
     /// How its last process ended.
     pub last_exit: Option<LastExit>,
+    /// Which of its launches stayed up, and which did not.
+    #[serde(default, deserialize_with = "rollback::lenient")]
+    pub launches: Launches,
     /// When it restarted itself, within the window of its limit.
     #[serde(default)]
     pub self_restarts: VecDeque<Timestamp>,
@@ -200,6 +204,16 @@ impl Store {
         }
         self.state.replays.push_back(replay);
         self.dirty = true;
+    }
+
+    /// The restart that was answered so did not live: whoever repeats the request is told.
+    pub(super) fn note_rolled_back(&mut self, name: &str, generation: u64) {
+        for replay in &mut self.state.replays {
+            if replay.answer.agent.name == name && replay.answer.generation == generation {
+                replay.answer.rolled_back = true;
+                self.dirty = true;
+            }
+        }
     }
 
     /// Marks that every agent was stopped before the daemon ended.

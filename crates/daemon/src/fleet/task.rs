@@ -43,6 +43,8 @@ pub(super) struct FleetTask {
     pub(super) url: Option<String>,
     /// Agents whose launch waits for the endpoint; their intents are in the store.
     pub(super) waiting: BTreeSet<String>,
+    /// Agents whose present launch was on trial when the daemon before ended, and is to be again.
+    pub(super) trials: Vec<String>,
     /// What there is to tell about the daemon before this one.
     pub(super) recovered: Vec<Recovered>,
     pub(super) next_ticket: u64,
@@ -108,6 +110,7 @@ impl FleetTask {
             inherited: std::env::vars_os().collect(),
             url,
             waiting: BTreeSet::new(),
+            trials: Vec::new(),
             recovered: Vec::new(),
             next_ticket: 0,
             pending: HashMap::new(),
@@ -126,7 +129,7 @@ impl FleetTask {
     pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
         let mut give_up = Some(Instant::now() + ENDPOINT_LIMIT);
         loop {
-            give_up = give_up.filter(|_| !self.waiting.is_empty());
+            give_up = give_up.filter(|_| !self.waiting.is_empty() || !self.trials.is_empty());
             let save_again = self.store.unsaved().is_some().then(|| Instant::now() + SAVE_AGAIN);
             tokio::select! {
                 biased;
@@ -289,6 +292,7 @@ impl FleetTask {
             self.store.forget_intent(&name);
         }
         for name in names {
+            self.store.agent_mut(&name).launches.end_trial();
             if !self.members.is_idle(&name) {
                 self.store.begin(&name, Intent::stop(path, self.members.generation(&name)));
             }
@@ -342,6 +346,7 @@ impl FleetTask {
         if report.to_save {
             self.members.order(&name, Order::Saved);
         }
+        self.note_launch(&report);
         // Of a launch that waits for the endpoint the machine does not know.
         if self.members.is_latest(&report) && !self.waiting.contains(&name) {
             self.store.follow(&name, report.under_way);

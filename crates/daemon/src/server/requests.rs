@@ -34,12 +34,12 @@ impl Context {
         match request {
             Request::List { all } => Ok(Answer::Agents(self.fleet.list(all).await)),
             Request::Status => self.status(caller).await.map(Box::new).map(Answer::Status),
-            Request::Start { path, name, wait } => {
-                let request = Lifecycle { caller, path: door(&path)?, name, wait };
+            Request::Start { path, name, force, wait } => {
+                let request = Lifecycle { caller, path: door(&path)?, name, force, wait };
                 self.fleet.start(request).await.map(Box::new).map(Answer::Agent)
             }
             Request::Stop { path, name, wait } => {
-                let request = Lifecycle { caller, path: door(&path)?, name, wait };
+                let request = Lifecycle { caller, path: door(&path)?, name, force: false, wait };
                 self.fleet.stop(request).await.map(Box::new).map(Answer::Agent)
             }
             Request::Restart(request) => {

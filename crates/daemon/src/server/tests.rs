@@ -199,7 +199,7 @@ async fn who_asks_is_found_by_token_else_by_process() {
 #[tokio::test]
 async fn a_lifecycle_request_on_an_unregistered_path_is_refused() {
     let served = Served::start().await;
-    let request = Request::Start { path: "pkill".into(), name: "claude".into(), wait: true };
+    let request = Request::Start { path: "pkill".into(), name: "claude".into(), force: false, wait: true };
     match served.client().await.ask(request).await {
         Err(ClientError::Refused(failure)) => assert_eq!(failure.code, ErrorCode::UnknownRestartPath),
         other => panic!("{other:?}"),

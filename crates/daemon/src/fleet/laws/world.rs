@@ -564,7 +564,7 @@ fn request(
     }
     let (reply, answer) = oneshot::channel();
     let path = if want == Want::Start { RestartPath::CtlStart } else { RestartPath::CtlStop };
-    let request = Lifecycle { caller, path, name, wait: waits };
+    let request = Lifecycle { caller, path, name, force: false, wait: waits };
     let message = if want == Want::Start {
         Message::Start { request, reply }
     } else {
