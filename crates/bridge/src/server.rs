@@ -50,6 +50,8 @@ const SERVED: [&str; 9] = [
     "tools/call",
     "tools/list",
 ];
+/// The version that begins without `initialize`.
+const WITHOUT_A_HANDSHAKE: &str = "2026-07-28";
 /// How often whoever waits for a stop or start is told that it goes on.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -223,10 +225,14 @@ impl ServerHandler for Server {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, .. } = request;
-        Err(if SERVED.contains(&method.as_str()) {
+        let parts = context.extensions.get::<Parts>();
+        let version = parts.and_then(|parts| parts.headers.get("mcp-protocol-version"));
+        // The handshake is no method of a version that has none.
+        let removed = method == "initialize" && version.is_some_and(|version| version == WITHOUT_A_HANDSHAKE);
+        Err(if SERVED.contains(&method.as_str()) && !removed {
             ErrorData::invalid_params(format!("the parameters are not those of {method}"), None)
         } else {
             ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)

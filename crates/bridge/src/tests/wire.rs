@@ -150,6 +150,8 @@ async fn the_version_without_a_handshake_is_spoken() {
     let mut http = bridge.connect().await;
     let discovered = modern(&mut http, "server/discover", None, json!({})).await;
     assert!(discovered["result"]["capabilities"]["tools"].is_object(), "{discovered}");
+    let handshake = modern(&mut http, "initialize", None, json!({})).await;
+    assert_eq!(handshake["error"]["code"], -32601, "{handshake}");
     let listed = modern(&mut http, "tools/list", None, json!({})).await;
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), crate::tools::Tool::ALL.len());
     let called = modern(&mut http, "tools/call", Some("list_agents"), json!({ "name": "list_agents" })).await;
