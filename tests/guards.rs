@@ -26,16 +26,19 @@ const BANNED: [(&str, &str, &[&str]); 16] = [
     ("config_touch_reload", "utime", &[]),
     ("shell_kill", "Command::new(\"", &[]),
     ("shell_kill", "/bin/sh", &[]),
-    ("shell_kill", "pkill", &[]),
-    ("shell_kill", "killall", &[]),
+    ("shell_kill", "\"pkill", &["crates/ctl/src/guard/targets.rs"]),
+    ("shell_kill", "\"killall", &["crates/ctl/src/guard/targets.rs"]),
 ];
 
 /// The ids of the inventory that this one continues.
-const CONTINUED: [&str; 7] = [
+const CONTINUED: [&str; 10] = [
     "cli_venv_bootstrap_execv",
     "daemon_self_replacement",
     "legacy_auto_restart_helper",
     "config_touch_reload",
+    "manual_daemon_kill",
+    "master_advance_auto_restart",
+    "stale_runtime_resolver_reconnect",
     "conflict_marker_infra_stop",
     "ide_client_reconnect",
     "profile_switch_runtime",

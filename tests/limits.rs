@@ -105,7 +105,7 @@ fn a_storm_of_requests_edits_and_an_end_in_the_middle_never_make_two_processes()
 fn ask_in_one_breath(socket: &Path, request: Request) -> Option<io::Result<ServerBody>> {
     let mut stream = UnixStream::connect(socket).ok()?;
     let asked = || {
-        let frame = ClientFrame { id: 1, credential: Credential::Peer, request };
+        let frame = ClientFrame { id: 1, credential: Credential::Peer, allows_stale: false, request };
         let hello = Hello::ours(Verb::Talk).to_bytes();
         let said = [&hello[..], &to_frame(&frame).unwrap()].concat();
         stream.write_all(&said)?;

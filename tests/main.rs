@@ -15,6 +15,7 @@ mod crash;
 mod daemon;
 mod demo;
 mod exec_failures;
+mod governance;
 mod guards;
 mod inheritance;
 mod lifecycle;

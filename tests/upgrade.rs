@@ -573,3 +573,39 @@ fn stand_in(socket: &Path, serve: impl Fn(Verb, &mut UnixStream) + Clone + Send 
         }
     });
 }
+
+#[test]
+fn a_daemon_that_is_no_longer_the_program_on_disk_acts_only_with_the_consent_of_the_operator() {
+    let agents = json!([sleeper("a")]);
+    let house = House { stack: Stack::new(&agents) };
+    let config = json!({ "port": 0, "staleDaemon": "refuse", "agents": agents });
+    fs::write(house.stack.config(), config.to_string()).unwrap();
+    fs::create_dir(house.bin("")).unwrap();
+    for program in PROGRAMS {
+        house.install(Path::new(program));
+    }
+    house.ctl(&["up"]).ok();
+    house.ctl(&["start", "a"]).ok();
+    let before = house.agents(&["a"]);
+
+    fs::copy(PROGRAMS[0], house.bin("new")).unwrap();
+    fs::rename(house.bin("new"), house.daemon_program()).unwrap();
+    for command in [["restart", "a"], ["stop", "a"], ["start", "a"]] {
+        house.ctl(&command).failed(5, "was replaced since it was started");
+    }
+    assert_eq!(house.stack.refusal(None, "restart_agent", &json!({ "name": "a" })), "stale_daemon");
+    assert_eq!(house.agents(&["a"]), before);
+    let consenting = |token: Option<&str>| {
+        let mut command = house.stack.command(house.bin("mcp-restartctl").to_str().unwrap());
+        command.env("MCP_RESTART_ALLOW_STALE", "1").args(["restart", "a"]);
+        if let Some(token) = token {
+            command.env("MCP_RESTART_TOKEN", token);
+        }
+        Run::of(command.output().unwrap())
+    };
+    let (token, _) = house.stack.wiring("a");
+    consenting(Some(&token)).failed(5, "was replaced");
+    consenting(None).ok();
+    house.ctl(&["upgrade"]).ok();
+    house.ctl(&["restart", "a"]).ok();
+}

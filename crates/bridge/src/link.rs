@@ -263,7 +263,8 @@ async fn send(
     waits: mpsc::UnboundedSender<(u64, oneshot::Sender<ServerBody>)>,
 ) {
     let mut id = SUBSCRIPTION;
-    let subscribe = ClientFrame { id, credential: Credential::Peer, request: Request::Subscribe };
+    let subscribe =
+        ClientFrame { id, credential: Credential::Peer, allows_stale: false, request: Request::Subscribe };
     if to_daemon.send(subscribe).await.is_err() {
         return;
     }
@@ -271,7 +272,7 @@ async fn send(
         id += 1;
         // Told before the request is sent: the answer finds it.
         let told = waits.send((id, reply));
-        let sent = to_daemon.send(ClientFrame { id, credential, request }).await;
+        let sent = to_daemon.send(ClientFrame { id, credential, allows_stale: false, request }).await;
         if told.is_err() || sent.is_err() {
             return;
         }

@@ -205,7 +205,11 @@ pub(crate) fn answered(answer: Answer) -> CallToolResult {
         Answer::Restarted(restarted) => serde_json::to_value(restarted),
         Answer::Handoff(handoff) => serde_json::to_value(handoff),
         Answer::Logs(lines) => serde_json::to_value(lines),
-        Answer::Terminal(_) | Answer::McpConfig(_) | Answer::Done | Answer::Admitted(_) => {
+        Answer::Terminal(_)
+        | Answer::McpConfig(_)
+        | Answer::Protected(_)
+        | Answer::Done
+        | Answer::Admitted(_) => {
             return refused(&Failure::new(
                 ErrorCode::Internal,
                 "the daemon answered something else than was asked",

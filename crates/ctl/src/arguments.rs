@@ -159,6 +159,35 @@ pub(crate) enum Command {
     /// Check or show the config file
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Show what was asked for, what became of it, and what happened unasked
+    Events {
+        /// Go on with what happens from now on
+        #[arg(short, long)]
+        follow: bool,
+        /// Only what is about this agent
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+        /// Start with so many of the newest [default: 100]
+        #[arg(short = 'n', long, value_name = "N")]
+        lines: Option<usize>,
+    },
+    /// Refuse a shell command that would hit the supervisor or an agent by name, pattern or number
+    Guard {
+        /// Judge what the hook of this agent CLI is given on standard input
+        #[arg(
+            long,
+            value_enum,
+            value_name = "claude",
+            hide_possible_values = true,
+            conflicts_with = "command"
+        )]
+        hook: Option<Hook>,
+        /// The command [default: what is on standard input]
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        command: Vec<String>,
+    },
+    /// Forget that the guard has refused a command: only outside any agent
+    Clear,
     /// Show every way in which something may be started, restarted, stopped or killed, and what guards it
     Paths {
         /// As the table of docs/restart-paths.md
@@ -191,6 +220,13 @@ pub(crate) enum Command {
         #[arg(last = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
+}
+
+/// The agent CLIs whose hooks `guard` understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Hook {
+    /// A `PreToolUse` hook of Claude Code.
+    Claude,
 }
 
 /// Which agents a lifecycle command means, and how long it waits for them.

@@ -16,6 +16,7 @@ mod commands;
 mod context;
 mod daemon_process;
 mod demo;
+mod guard;
 mod problem;
 mod render;
 mod said;

@@ -11,14 +11,28 @@ const NAMED_MAX: usize = 5;
 /// The agents of a state dir whose shims listen and that have not ended: `name (pid N)` each. What cannot be
 /// read is named by its file.
 pub(crate) fn living(state_dir: &Path) -> Vec<String> {
+    held(state_dir).iter().filter_map(|file| described(file)).collect()
+}
+
+/// The facts of the shims that listen.
+fn held(state_dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state_dir.join("run")).into_iter().flatten().flatten();
     let mut facts: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|file| file.extension().is_some_and(|extension| extension == "json"))
         .collect();
     facts.sort();
-    let held = facts.iter().filter(|file| UnixStream::connect(file.with_extension("sock")).is_ok());
-    held.filter_map(|file| described(file)).collect()
+    facts.retain(|file| UnixStream::connect(file.with_extension("sock")).is_ok());
+    facts
+}
+
+/// The names of those whose facts can be read, each with the process id of its agent.
+pub(crate) fn living_agents(state_dir: &Path) -> impl Iterator<Item = (String, Option<u32>)> {
+    held(state_dir).into_iter().filter_map(|file| {
+        let facts: Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+        let pid = facts.pointer("/agent/pid").and_then(Value::as_u64).and_then(|pid| pid.try_into().ok());
+        facts.get("exit").is_none_or(Value::is_null).then_some((facts.get("name")?.as_str()?.to_owned(), pid))
+    })
 }
 
 /// Some of them by name, and how many more there are.

@@ -57,6 +57,11 @@ macro_rules! expect {
     };
 }
 
+/// Whether the operator consents to what a daemon that is no longer the program on disk does: the environment of this command says it.
+fn allows_stale() -> bool {
+    std::env::var_os("MCP_RESTART_ALLOW_STALE").is_some_and(|value| value == "1")
+}
+
 impl Daemon {
     /// Connects to the daemon at this place.
     pub(crate) async fn connect(place: &Place, credential: Credential) -> Result<Self, Problem> {
@@ -69,7 +74,12 @@ impl Daemon {
     /// Sends a request and gives its number.
     pub(crate) async fn send(&mut self, request: Request) -> Result<u64, Problem> {
         self.next_id += 1;
-        let frame = ClientFrame { id: self.next_id, credential: self.credential.clone(), request };
+        let frame = ClientFrame {
+            id: self.next_id,
+            credential: self.credential.clone(),
+            allows_stale: allows_stale(),
+            request,
+        };
         if !self.greeted {
             self.frames.write_buffer_mut().extend_from_slice(&Hello::ours(Verb::Talk).to_bytes());
         }

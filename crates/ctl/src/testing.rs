@@ -55,6 +55,7 @@ pub(crate) fn status(config_file: &Path, agents: Vec<AgentView>) -> ServerStatus
         state_dir: "/state".into(),
         state_error: None,
         stale: None,
+        contaminated: None,
         pending_config: Vec::new(),
         adopted: Vec::new(),
         recovered: Vec::new(),

@@ -15,6 +15,7 @@ mod check;
 mod children;
 mod fleet;
 mod fork_server;
+mod governance;
 mod last_good;
 mod logging;
 mod program;

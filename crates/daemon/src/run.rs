@@ -12,6 +12,7 @@ use crate::arguments::Arguments;
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, Fleet, FleetSetup, another_upgrade};
+use crate::governance::{Gate, Journal, Note};
 use crate::last_good::{self, FirstConfig};
 use crate::logging;
 use crate::program::Program;
@@ -24,6 +25,7 @@ use mcp_restart_paths::RestartPath;
 use mcp_restart_process::session::forget_inherited;
 use mcp_restart_process::{DescriptorLimit, raise_descriptor_limit};
 use mcp_restart_protocol::answer::Failure;
+use mcp_restart_protocol::journal::Happening;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
@@ -107,10 +109,16 @@ impl Daemon<'_> {
             children: children.clone(),
         })
         .await;
+        let journal = Journal::start(self.state_dir.path(), fleet.clone());
         let bridge = bridge::keep(beginning, self.bridge_setup(fleet.clone(), children, bridge_program));
         let (wishes, mut inbox) = mpsc::channel(1);
         let context = Arc::new(Context {
             identification: Identification::new(fleet.clone(), self.first.config.token.clone()),
+            gate: Gate {
+                stale: self.first.config.stale_daemon,
+                contamination: self.first.config.contamination,
+            },
+            journal: journal.clone(),
             fleet: fleet.clone(),
             bridge: bridge.clone(),
             program: own,
@@ -140,6 +148,7 @@ impl Daemon<'_> {
                     refuse(wish, ended_meanwhile());
                 }
             });
+            journal.note(Note::Ending(path));
             stop_all(&fleet, path, &mut signals).await;
             End::Stopped
         } else {
@@ -165,6 +174,10 @@ impl Daemon<'_> {
             }
         };
         tokio::join!(last_refusals, bridge_ended);
+        match end {
+            End::Stopped => journal.end(Happening::DaemonStopped).await,
+            End::MadeWay => journal.end(Happening::DaemonMadeWay).await,
+        }
         tracing::info!("ended");
         Ok(end)
     }

@@ -159,6 +159,7 @@ impl RestartPath {
                     "crates/ctl/src/commands/upgrade.rs",
                     "crates/ctl/src/daemon_process.rs",
                     "crates/ctl/src/talk.rs",
+                    "crates/daemon/src/governance/journal.rs",
                     "crates/daemon/src/run.rs",
                     "crates/daemon/src/server/verbs.rs",
                 ],
@@ -168,7 +169,7 @@ impl RestartPath {
                 "The agents with `autostart` are started when the daemon starts clean or the machine is new, and what was under way when a \
                  daemon died is finished.",
                 "Never after a crash or an upgrade of the daemon, and never because an agent ended.",
-                &["crates/daemon/src/fleet/finish.rs"],
+                &["crates/daemon/src/fleet/finish.rs", "crates/daemon/src/governance/journal.rs"],
             ),
             Self::Rollback => sanctioned(
                 "rollback",
@@ -198,14 +199,14 @@ impl RestartPath {
                 "exit_sweep",
                 "An agent ended by itself; its shim ends what it left behind.",
                 "Only descendants of that shim; the programs in `keepChildren` are left alone.",
-                &["crates/shim/src/agent.rs"],
+                &["crates/daemon/src/governance/journal.rs", "crates/shim/src/agent.rs"],
             ),
             Self::LostSweep => sanctioned(
                 "lost_sweep",
                 "A shim was killed; what its agent left is ended before the next start.",
                 "Only processes of the same user that carry this state dir's socket, this agent and that generation in their environment; the \
                  identity is checked before each signal.",
-                &["crates/daemon/src/fleet/adopt.rs"],
+                &["crates/daemon/src/fleet/adopt.rs", "crates/daemon/src/governance/journal.rs"],
             ),
             Self::AbandonedShim => sanctioned(
                 "abandoned_shim",
@@ -245,7 +246,7 @@ const fn sanctioned(
 }
 
 /// The ways that no code of ours takes.
-const OTHERS: [Entry; 12] = [
+const OTHERS: [Entry; 16] = [
     Entry {
         path_id: "bootstrap_exec",
         classification: SanctionedNarrowRecovery,
@@ -271,6 +272,32 @@ const OTHERS: [Entry; 12] = [
         stands_for: Some("conflict_marker_infra_stop"),
     },
     Entry {
+        path_id: "stale_daemon",
+        classification: GuardedFailClosed,
+        mechanism: "The daemon's or the bridge's program on disk is no longer the one that runs.",
+        guard: "Reported with the exact remedy. With `staleDaemon: \"refuse\"` start, stop and restart fail closed until the operator acts, whose \
+                consent is read from the environment of their command alone; the daemon never restarts itself.",
+        references: &["crates/daemon/src/governance/gate.rs", "crates/daemon/src/program.rs"],
+        stands_for: Some("master_advance_auto_restart"),
+    },
+    Entry {
+        path_id: "stale_report",
+        classification: GuardedFailClosed,
+        mechanism: "`server_status` and `mcp-restartctl status` find stale programs, agents whose entry changed, and shims of another version.",
+        guard: "They report and name the command to run, and do nothing themselves.",
+        references: &["crates/daemon/src/server/requests.rs"],
+        stands_for: Some("stale_runtime_resolver_reconnect"),
+    },
+    Entry {
+        path_id: "contaminated_requests",
+        classification: GuardedFailClosed,
+        mechanism: "Somebody has tried to kill the supervisor or an agent by name, pattern or number.",
+        guard: "A marker in the state dir is reported, and with `contamination: \"refuse\"` start, stop and restart are refused until the operator \
+                runs `mcp-restartctl clear` outside any agent.",
+        references: &["crates/ctl/src/commands/guard.rs", "crates/daemon/src/governance/gate.rs"],
+        stands_for: None,
+    },
+    Entry {
         path_id: "foreign_shim",
         classification: GuardedFailClosed,
         mechanism: "A daemon finds an agent whose shim is of a version that it does not understand.",
@@ -285,6 +312,14 @@ const OTHERS: [Entry; 12] = [
         guard: "clippy's `disallowed-methods`, and a scan of the whole source for exec, abort and exit; `upgrade` is the way.",
         references: &["clippy.toml", "tests/guards.rs"],
         stands_for: Some("daemon_self_replacement"),
+    },
+    Entry {
+        path_id: "manual_daemon_kill",
+        classification: Forbidden,
+        mechanism: "A shell command kills the supervisor or an agent by name, pattern or number: `pkill -f`, `killall`, `kill` and their like.",
+        guard: "`mcp-restartctl guard`, also as a hook of Claude Code, refuses it, names the right command and leaves a durable marker.",
+        references: &["crates/ctl/src/guard"],
+        stands_for: Some("manual_daemon_kill"),
     },
     Entry {
         path_id: "crash_restart",

@@ -18,6 +18,8 @@ pub struct Row {
     pub pid: u32,
     /// Its parent's id; 0 if that is in a pid namespace above.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
     /// Its session.
     pub session: u32,
     /// When it started, in the system's own unit.
@@ -57,6 +59,7 @@ pub fn read() -> Vec<Row> {
         (stat.state != State::Zombie).then(|| Row {
             pid,
             parent: stat.parent,
+            group: stat.group,
             session: stat.session,
             start_time: stat.start_time,
             started_at: started_at(stat.start_time),

@@ -45,10 +45,40 @@ pub enum Answer {
     Terminal(Terminal),
     /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.
     McpConfig(McpConfig),
-    /// To `Delivered`.
+    /// To `Protected`.
+    Protected(Vec<ProtectedProcess>),
+    /// To `Delivered` and `MarkerChanged`.
     Done,
     /// To `Authenticate`: who asks. It holds for as long as the caller's connection.
     Admitted(Caller),
+}
+
+/// A process of the supervisor or of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct ProtectedProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// What `ps` and its like call it.
+    pub names: Vec<String>,
+    /// Its whole command line.
+    pub command: String,
+    /// What it belongs to.
+    pub owner: Owner,
+}
+
+/// What a [`ProtectedProcess`] belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+pub enum Owner {
+    /// It is the daemon.
+    Daemon,
+    /// It is the bridge.
+    Bridge,
+    /// It is the agent of this name, or its shim.
+    Agent(String),
 }
 
 /// See [`Answer::Agent`].
@@ -125,6 +155,8 @@ pub struct ServerStatus {
     pub stale: Option<String>,
     /// Why the MCP endpoint is not served at present.
     pub endpoint_error: Option<String>,
+    /// That the guard has refused a command, and which.
+    pub contaminated: Option<String>,
     /// Fields whose change waits for the next start of the daemon.
     pub pending_config: Vec<String>,
     /// Agents whose present process an earlier daemon started.
@@ -296,6 +328,12 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
 
 /// The kinds of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]

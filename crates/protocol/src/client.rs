@@ -103,7 +103,12 @@ impl Client {
     /// Sends a request; what comes for it is read by [`Client::next`].
     pub async fn send(&mut self, request: Request) -> Result<(), ClientError> {
         self.next_id += 1;
-        let frame = ClientFrame { id: self.next_id, credential: self.credential.clone(), request };
+        let frame = ClientFrame {
+            id: self.next_id,
+            credential: self.credential.clone(),
+            allows_stale: false,
+            request,
+        };
         match self.frames.send(frame).await {
             Err(CodecError::Io(_)) => Err(ClientError::Closed),
             other => other.map_err(ClientError::Codec),

@@ -4,7 +4,8 @@
 use crate::agent::{AgentState, AgentView, ExitReason, LastExit, Resume};
 use crate::answer::{
     AgentAnswer, Answer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, Note,
-    Previous, Recovered, RestartAnswer, ServerBody, ServerFrame, ServerStatus, Terminal,
+    Owner, Previous, ProtectedProcess, Recovered, RestartAnswer, ServerBody, ServerFrame, ServerStatus,
+    Terminal,
 };
 use crate::codec::{Decode, Encode, from_bytes, to_bytes};
 use crate::request::{ClientFrame, Credential, Request, RestartRequest};
@@ -87,6 +88,8 @@ fn the_bytes_of_every_request_are_pinned() {
         Request::McpConfig { name },
         Request::Subscribe,
         Request::Authenticate,
+        Request::Protected,
+        Request::MarkerChanged,
         Request::Delivered { delivery: 70_000 },
     ]));
 }
@@ -94,7 +97,7 @@ fn the_bytes_of_every_request_are_pinned() {
 #[test]
 fn the_bytes_of_every_credential_are_pinned() {
     let (peer, local) = ("127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
-    let frame = |credential| ClientFrame { id: 7, credential, request: Request::Status };
+    let frame = |credential| ClientFrame { id: 7, credential, allows_stale: true, request: Request::Status };
     insta::assert_snapshot!(lines(vec![
         frame(Credential::Peer),
         frame(Credential::Token("t".into())),
@@ -116,6 +119,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         state_error: Some("w".into()),
         stale: Some("s".into()),
         endpoint_error: Some("b".into()),
+        contaminated: Some("c".into()),
         pending_config: vec!["port".into()],
         adopted: vec!["a".into()],
         recovered: vec![Recovered { agent: Some("a".into()), text: "done".into(), attention: true }],
@@ -147,6 +151,14 @@ fn the_bytes_of_every_answer_are_pinned() {
         read_at: Some(Timestamp(2)),
     };
     let answer = |answer| ServerFrame { id: 7, body: ServerBody::Answer(answer) };
+    let protected = |owner| ProtectedProcess {
+        pid: 1,
+        parent: 2,
+        group: 3,
+        names: vec!["n".into()],
+        command: "c".into(),
+        owner,
+    };
     let failure = Failure::new(ErrorCode::Internal, "m").hint("h");
     insta::assert_snapshot!(lines(vec![
         answer(Answer::Agents(vec![])),
@@ -157,6 +169,9 @@ fn the_bytes_of_every_answer_are_pinned() {
         answer(Answer::Logs(LogLines { lines: vec!["l".into()], truncated: true })),
         answer(Answer::Terminal(Terminal { socket: "s".into(), generation: 2 })),
         answer(Answer::McpConfig(McpConfig { file: "f".into(), content: "c".into() })),
+        answer(Answer::Protected(
+            [Owner::Daemon, Owner::Bridge, Owner::Agent("a".into())].into_iter().map(protected).collect(),
+        )),
         answer(Answer::Done),
         answer(Answer::Admitted(Caller::Unknown)),
         ServerFrame { id: 8, body: ServerBody::Failed(failure) },

@@ -19,6 +19,8 @@ pub struct ClientFrame {
     pub id: u64,
     /// Who asks.
     pub credential: Credential,
+    /// Whether the environment of the command consents to what a daemon that is no longer the program on disk does.
+    pub allows_stale: bool,
     /// What for.
     pub request: Request,
 }
@@ -103,6 +105,10 @@ pub enum Request {
     /// Whether the caller is let in at all: the bridge asks this before it looks at what a caller sent.
     /// Answer: `Admitted`, or a failure `NotAllowed` for a wrong token, or for a missing one where one is needed.
     Authenticate,
+    /// Every process that must not be killed by name, pattern or number. Answer: `Protected`.
+    Protected,
+    /// The marker of the guard was written or removed: it is to be noted. Answer: `Done`.
+    MarkerChanged,
     /// The last byte of an answer that carried this delivery number was written to its caller.
     Delivered {
         /// The number from `RestartAnswer::delivery` or `Answer::Agent`'s.

@@ -237,6 +237,7 @@ pub(crate) mod testing {
         Made(Row {
             pid,
             parent,
+            group: 1,
             session: 1,
             start_time: u64::from(pid),
             started_at: SystemTime::UNIX_EPOCH,

@@ -195,6 +195,7 @@ mod tests {
         let row = Row {
             pid: 7,
             parent: 1,
+            group: 7,
             session: 7,
             start_time: 7,
             started_at: UNIX_EPOCH + Duration::from_secs(STARTED),

@@ -194,6 +194,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             state_error: None,
             stale: None,
             endpoint_error: None,
+            contaminated: None,
             pending_config: vec![],
             adopted: vec![],
             recovered: vec![],
@@ -231,6 +232,8 @@ pub(super) fn carried_out(request: &Request) -> Answer {
         Request::Terminal { .. }
         | Request::McpConfig { .. }
         | Request::Subscribe
+        | Request::Protected
+        | Request::MarkerChanged
         | Request::Delivered { .. } => Answer::Done,
     }
 }

@@ -3,7 +3,9 @@
 mod config;
 mod daemon;
 mod edit;
+mod events;
 mod follow;
+mod guard;
 mod lifecycle;
 mod logs;
 mod paths;
@@ -15,7 +17,7 @@ mod upgrade;
 pub(crate) use daemon::{bring_up, serving};
 pub(crate) use follow::{Following, Piece};
 
-use crate::arguments::Command;
+use crate::arguments::{Command, Hook};
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use crate::{attach, daemon_process, demo};
@@ -47,6 +49,16 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Remove { name } => edit::remove(context, &name).await?,
         Command::Set { name, fields } => edit::set(context, &name, &fields)?,
         Command::Config(command) => config::run(context, command)?,
+        Command::Events { follow, agent, lines } => {
+            events::events(context, events::Options { follow, agent, lines }).await?;
+        }
+        Command::Guard { hook: Some(Hook::Claude), .. } => {
+            return guard::guard(context, guard::Source::ClaudeHook).await;
+        }
+        Command::Guard { hook: None, command } => {
+            return guard::guard(context, guard::Source::Words(command)).await;
+        }
+        Command::Clear => guard::clear(context).await?,
         Command::Paths { markdown } => paths::paths(context, markdown)?,
         Command::Demo => return demo::demo(context).await,
         Command::Handoff { name } => show::handoff(context, name).await?,

@@ -48,6 +48,9 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     if let Some(stale) = &status.stale {
         screen.warning(stale);
     }
+    if let Some(contaminated) = &status.contaminated {
+        screen.warning(format_args!("{contaminated}; {} clear forgets it", context.program()));
+    }
     for recovered in status.recovered.iter().filter(|recovered| recovered.attention) {
         screen.warning(&recovered.text);
     }
@@ -199,6 +202,7 @@ mod tests {
             state_dir: "/home/ada/.local/state/mcp-restart".into(),
             state_error: None,
             stale: None,
+            contaminated: None,
             pending_config: Vec::new(),
             adopted: vec!["claude".into()],
             recovered: vec![

@@ -1,11 +1,12 @@
 //! The agents that have a task, and what was last reported of each.
 
-use super::Message;
 use super::agent::{AgentTask, Launched, Order, Report};
 use super::config_watch::Entry;
 use super::link::Link;
 use super::store::Store;
+use super::{Glance, Message};
 use crate::children::Children;
+use crate::governance::Living;
 use mcp_restart_config::Agent;
 use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Recovered, Terminal};
@@ -260,6 +261,24 @@ impl Members {
             log_file: log_file.unwrap_or_default(),
             last_exit: report.last_exit.clone(),
         })
+    }
+
+    /// The agents that run, with their shims.
+    pub(super) fn living(&self) -> Vec<Living> {
+        let pid = |name| self.by_name.get(name)?.report.process.map(|(pid, ..)| pid);
+        self.shims().map(|(name, shim)| Living { name: name.to_owned(), shim, pid: pid(name) }).collect()
+    }
+
+    /// What an agent is at, for the record.
+    pub(super) fn glance(&self, name: &str) -> Glance {
+        let Some(Member { report, .. }) = self.by_name.get(name) else { return Glance::default() };
+        let pid = report.process.map(|(pid, ..)| pid);
+        let launched = report.launched.as_ref().filter(|_| pid.is_some());
+        Glance {
+            pid,
+            launch: launched.map(|launched| format!("{:016x}", launched.hash)),
+            last_exit: report.last_exit.clone(),
+        }
     }
 
     /// Those whose shims do not understand this daemon.

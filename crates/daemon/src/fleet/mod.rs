@@ -38,9 +38,10 @@ pub(crate) use leave::another_upgrade;
 pub(crate) use store::check as check_stored;
 
 use crate::children::Children;
+use crate::governance::Living;
 use crate::last_good::FirstConfig;
 use mcp_restart_config::Environment;
-use mcp_restart_protocol::agent::AgentView;
+use mcp_restart_protocol::agent::{AgentView, LastExit};
 use mcp_restart_protocol::answer::{
     AgentAnswer, Caller, ErrorCode, Event, Failure, Handoff, LogLines, McpConfig, NeedRestart, Recovered,
     RestartAnswer, Terminal,
@@ -115,6 +116,17 @@ pub(crate) struct Lifecycle {
     pub wait: bool,
 }
 
+/// What an agent is at, for the record.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Glance {
+    /// Its process.
+    pub pid: Option<u32>,
+    /// Hash of the entry that this was launched with.
+    pub launch: Option<String>,
+    /// How the one before ended.
+    pub last_exit: Option<LastExit>,
+}
+
 type Reply<T> = oneshot::Sender<Result<T, Failure>>;
 
 #[derive(Debug)]
@@ -139,6 +151,13 @@ enum Message {
         path: RestartPath,
         request: RestartRequest,
         reply: Reply<RestartAnswer>,
+    },
+    Living {
+        reply: oneshot::Sender<Vec<Living>>,
+    },
+    Glance {
+        name: String,
+        reply: oneshot::Sender<Glance>,
     },
     Handoff {
         caller: Caller,
@@ -239,6 +258,16 @@ impl Fleet {
         request: RestartRequest,
     ) -> Result<RestartAnswer, Failure> {
         self.ask_fallible(|reply| Message::Restart { caller, path, request, reply }).await
+    }
+
+    /// The agents that run, with their shims.
+    pub(crate) async fn living(&self) -> Vec<Living> {
+        self.ask(|reply| Message::Living { reply }).await.unwrap_or_default()
+    }
+
+    /// What an agent is at; nothing for a name that nobody has.
+    pub(crate) async fn glance(&self, name: String) -> Glance {
+        self.ask(|reply| Message::Glance { name, reply }).await.unwrap_or_default()
     }
 
     /// The note of the restart that made an agent's present process.

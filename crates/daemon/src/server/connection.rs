@@ -1,5 +1,6 @@
 //! One connection: hellos, then what its verb is for.
 
+use super::requests::From;
 use super::{Context, talk, verbs};
 use mcp_restart_process::peer_of_socket;
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, HelloError, PROTOCOL, Verb};
@@ -52,11 +53,12 @@ async fn go_on(
     match hello.verb {
         Verb::Talk => {
             // Before the hello, since until then the client waits and its process can be followed.
-            let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
+            let peer = peer_of_socket(&stream)?;
+            let process = context.identification.of_socket(peer).await;
             answer_hello(&mut stream, Verb::Talk).await?;
             // A client of another number reads that from our hello.
             if hello.protocol == PROTOCOL {
-                talk::serve(stream, process, requests, context).await?;
+                talk::serve(stream, From { process, peer }, requests, context).await?;
             }
             Ok(())
         }

@@ -23,6 +23,7 @@ mod verbs;
 
 use crate::bridge::Bridge;
 use crate::fleet::Fleet;
+use crate::governance::{Gate, Journal};
 use crate::program::Program;
 use crate::successor::Manager;
 use mcp_restart_process::peer::SocketPeer;
@@ -59,6 +60,10 @@ pub(crate) struct Context {
     pub(crate) bridge: Bridge,
     /// Finds out who asks.
     pub(crate) identification: Identification,
+    /// Which lifecycle requests are refused whatever they are.
+    pub(crate) gate: Gate,
+    /// What happens is written down there.
+    pub(crate) journal: Journal,
     /// The program of this daemon.
     pub(crate) program: Program,
     /// The config file that the daemon serves.

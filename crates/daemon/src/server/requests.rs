@@ -3,19 +3,45 @@
 use super::Context;
 use super::callers::Process;
 use super::talk::is_over_http;
-use crate::fleet::Lifecycle;
+use crate::fleet::{Glance, Lifecycle};
+use crate::governance::{Note, gate, protected};
 use crate::program::Change;
+use mcp_restart_process::peer::SocketPeer;
+use mcp_restart_process::table;
+use mcp_restart_protocol::agent::AgentView;
 use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, Failure, ServerStatus};
+use mcp_restart_protocol::contamination::Contamination;
+use mcp_restart_protocol::journal::{Happening, Line, Outcome, Peer, Well};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{Credential, Request};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Where requests come from.
+#[derive(Debug)]
+pub(super) struct From {
+    /// The process at the other end, as it was followed.
+    pub(super) process: Process,
+    /// What the system says of it.
+    pub(super) peer: SocketPeer,
+}
+
+/// A request that starts or ends a process.
+struct Asked<'a> {
+    caller: Caller,
+    peer: Peer,
+    allows_stale: bool,
+    path: &'a str,
+    /// The agent; none if it is the caller's own, and the caller has none.
+    agent: Option<String>,
+}
 
 impl Context {
     /// Finds out who asks and carries the request out. `Subscribe` is answered elsewhere.
     pub(super) async fn answer(
         &self,
-        process: &Process,
+        from: &From,
         credential: Credential,
+        allows_stale: bool,
         request: Request,
     ) -> Result<Answer, Failure> {
         if let Request::Delivered { delivery } = request {
@@ -23,28 +49,51 @@ impl Context {
             return Ok(Answer::Done);
         }
         let over_http = is_over_http(&credential);
-        let caller = self.identification.caller(process, credential).await?;
+        let caller = self.identification.caller(&from.process, credential).await?;
         if over_http && let Caller::Agent { name } = &caller {
             self.fleet.connected(name.clone());
         }
-        self.carry_out(caller, request).await
+        let peer = Peer { uid: from.peer.uid, pid: from.peer.pid };
+        self.carry_out(caller, peer, allows_stale, request).await
     }
 
-    async fn carry_out(&self, caller: Caller, request: Request) -> Result<Answer, Failure> {
+    async fn carry_out(
+        &self,
+        caller: Caller,
+        peer: Peer,
+        allows_stale: bool,
+        request: Request,
+    ) -> Result<Answer, Failure> {
+        let asked = |path, agent| Asked { caller: caller.clone(), peer, allows_stale, path, agent };
         match request {
             Request::List { all } => Ok(Answer::Agents(self.fleet.list(all).await)),
             Request::Status => self.status(caller).await.map(Box::new).map(Answer::Status),
             Request::Start { path, name, force, wait } => {
-                let request = Lifecycle { caller, path: door(&path)?, name, force, wait };
-                self.fleet.start(request).await.map(Box::new).map(Answer::Agent)
+                let asked = asked(&path, Some(name.clone()));
+                let start =
+                    |path| self.fleet.start(Lifecycle { caller: caller.clone(), path, name, force, wait });
+                self.govern(asked, start, |answer| (&answer.agent, answer.delivery))
+                    .await
+                    .map(Box::new)
+                    .map(Answer::Agent)
             }
             Request::Stop { path, name, wait } => {
-                let request = Lifecycle { caller, path: door(&path)?, name, force: false, wait };
-                self.fleet.stop(request).await.map(Box::new).map(Answer::Agent)
+                let asked = asked(&path, Some(name.clone()));
+                let stop = |path| {
+                    self.fleet.stop(Lifecycle { caller: caller.clone(), path, name, force: false, wait })
+                };
+                self.govern(asked, stop, |answer| (&answer.agent, answer.delivery))
+                    .await
+                    .map(Box::new)
+                    .map(Answer::Agent)
             }
             Request::Restart(request) => {
-                let path = door(&request.path)?;
-                self.fleet.restart(caller, path, request).await.map(Box::new).map(Answer::Restarted)
+                let own = if let Caller::Agent { name } = &caller { Some(name.clone()) } else { None };
+                let path = request.path.clone();
+                let asked = asked(&path, request.name.clone().or(own));
+                let restart = |path| self.fleet.restart(caller.clone(), path, request);
+                let answer = self.govern(asked, restart, |answer| (&answer.agent, answer.delivery)).await;
+                answer.map(Box::new).map(Answer::Restarted)
             }
             Request::Handoff { name } => {
                 self.fleet.handoff(caller, name).await.map(Box::new).map(Answer::Handoff)
@@ -54,10 +103,96 @@ impl Context {
             Request::McpConfig { name } => self.fleet.mcp_config(caller, name).await.map(Answer::McpConfig),
             Request::Authenticate => Ok(Answer::Admitted(caller)),
             Request::Delivered { .. } => Ok(Answer::Done),
+            Request::Protected => {
+                let living = self.fleet.living().await;
+                // Some tens of milliseconds on a machine with thousands of processes.
+                let table = tokio::task::spawn_blocking(table::read).await.unwrap_or_default();
+                Ok(Answer::Protected(protected(std::process::id(), &living, &table)))
+            }
+            Request::MarkerChanged => {
+                self.note_marker(caller, peer);
+                Ok(Answer::Done)
+            }
             Request::Subscribe => {
                 Err(Failure::new(ErrorCode::Internal, "a subscription was taken for a request"))
             }
         }
+    }
+
+    /// Carries a lifecycle request out, if it may be, and writes down what became of it.
+    async fn govern<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        asked: Asked<'_>,
+        carry_out: impl FnOnce(RestartPath) -> F,
+        told: impl FnOnce(&T) -> (&AgentView, Option<u64>),
+    ) -> Result<T, Failure> {
+        let Asked { caller, peer, allows_stale, path, agent } = asked;
+        let begun = Instant::now();
+        let before = self.glance(agent.as_deref()).await;
+        let result = match self.admit(&caller, allows_stale, path) {
+            Ok(path) => {
+                if let Some(agent) = agent.clone() {
+                    self.journal.note(Note::Begun { agent, path });
+                }
+                carry_out(path).await
+            }
+            Err(failure) => Err(failure),
+        };
+        let after = self.glance(agent.as_deref()).await;
+        let told = result.as_ref().map(told);
+        let exit = after.last_exit.filter(|exit| before.last_exit.as_ref() != Some(exit));
+        self.journal.line(Line {
+            agent,
+            path_id: Some(path.to_owned()),
+            caller: Some(caller),
+            peer: Some(peer),
+            outcome: Some(match &told {
+                Ok((_, None)) => Outcome::Well(Well::Done),
+                Ok((_, Some(_))) => Outcome::Well(Well::Accepted),
+                Err(failure) => Outcome::Failed(failure.code),
+            }),
+            message: told.as_ref().err().map(|failure| failure.message.clone()),
+            old_pid: before.pid,
+            new_pid: after.pid,
+            generation: told.as_ref().ok().map(|(view, _)| view.generation),
+            exit,
+            duration_ms: Some(millis(begun.elapsed())),
+            config_before: before.launch,
+            config_after: after.launch,
+            ..Line::now(Happening::Requested)
+        });
+        result
+    }
+
+    /// The path that a request names, if the config and the state of this daemon let it be taken.
+    fn admit(&self, caller: &Caller, allows_stale: bool, path: &str) -> Result<RestartPath, Failure> {
+        let path = door(path)?;
+        let (stale, contamination) = (self.stale(), Contamination::of(&self.state_dir));
+        let request = gate::Request {
+            caller,
+            allows_stale,
+            stale: stale.as_deref(),
+            contamination: contamination.as_ref(),
+        };
+        self.gate.check(request)?;
+        Ok(path)
+    }
+
+    async fn glance(&self, agent: Option<&str>) -> Glance {
+        match agent {
+            Some(agent) => self.fleet.glance(agent.to_owned()).await,
+            None => Glance::default(),
+        }
+    }
+
+    fn note_marker(&self, caller: Caller, peer: Peer) {
+        let marker = Contamination::of(&self.state_dir);
+        let event = if marker.is_some() { Happening::Contaminated } else { Happening::Cleared };
+        let message = marker.map(|marker| marker.to_string());
+        if let Some(message) = &message {
+            tracing::warn!("{message}");
+        }
+        self.journal.line(Line { caller: Some(caller), peer: Some(peer), message, ..Line::now(event) });
     }
 
     async fn status(&self, caller: Caller) -> Result<ServerStatus, Failure> {
@@ -73,6 +208,7 @@ impl Context {
             state_error: agents.state_error,
             stale: self.stale(),
             endpoint_error: self.bridge.trouble(),
+            contaminated: Contamination::of(&self.state_dir).map(|marker| marker.to_string()),
             pending_config: agents.pending_config,
             adopted: agents.adopted,
             recovered: agents.recovered,

@@ -11,7 +11,7 @@
 //! no more of its requests are read; when a write makes no headway it is dropped.
 
 use super::Context;
-use super::callers::Process;
+use super::requests::From;
 use futures_util::{SinkExt, StreamExt};
 use mcp_restart_protocol::answer::{Answer, ErrorCode, Failure, ServerBody, ServerFrame};
 use mcp_restart_protocol::codec::{CodecError, Frames};
@@ -54,7 +54,7 @@ struct UnderWay {
 /// Serves requests until the client leaves and all that it asked for is answered.
 pub(super) async fn serve(
     stream: UnixStream,
-    process: Process,
+    from: From,
     requests: TaskTracker,
     context: Arc<Context>,
 ) -> io::Result<()> {
@@ -64,7 +64,7 @@ pub(super) async fn serve(
     tokio::pin!(write);
     tokio::select! {
         () = &mut write => return Ok(()),
-        () = read(reading, process, &requests, &context, outgoing) => {}
+        () = read(reading, from, &requests, &context, outgoing) => {}
     }
     write.await;
     Ok(())
@@ -72,7 +72,7 @@ pub(super) async fn serve(
 
 async fn read(
     reading: ReadingHalf,
-    process: Process,
+    from: From,
     requests: &TaskTracker,
     context: &Arc<Context>,
     outgoing: mpsc::Sender<Outgoing>,
@@ -80,7 +80,7 @@ async fn read(
     let mut frames =
         FramedRead::with_capacity(reading, Frames::<ClientFrame, ServerFrame>::default(), BUFFER);
     let free = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-    let process = Arc::new(process);
+    let from = Arc::new(from);
     // These end with the connection, unlike the requests.
     let mut subscriptions = JoinSet::new();
     loop {
@@ -97,17 +97,17 @@ async fn read(
             }
             None => return,
         };
-        let (context, process, outgoing) = (Arc::clone(context), Arc::clone(&process), outgoing.clone());
+        let (context, from, outgoing) = (Arc::clone(context), Arc::clone(&from), outgoing.clone());
         let connection = requests.token();
         if matches!(frame.request, Request::Subscribe) {
             subscriptions.spawn(async move {
-                subscribe(frame, &process, &context, &outgoing).await;
+                subscribe(frame, &from, &context, &outgoing).await;
                 drop((permit, connection));
             });
         } else {
             let under_way = UnderWay { _connection: connection, _daemon: context.under_way.token() };
             tokio::spawn(async move {
-                answer(frame, under_way, &process, &context, &outgoing).await;
+                answer(frame, under_way, &from, &context, &outgoing).await;
                 drop(permit);
             });
         }
@@ -117,31 +117,26 @@ async fn read(
 async fn answer(
     frame: ClientFrame,
     under_way: UnderWay,
-    process: &Process,
+    from: &From,
     context: &Context,
     outgoing: &mpsc::Sender<Outgoing>,
 ) {
-    let ClientFrame { id, credential, request } = frame;
+    let ClientFrame { id, credential, allows_stale, request } = frame;
     // Over HTTP it is the bridge that writes the answer to the caller, and says when it has.
     let ours_to_deliver = !is_over_http(&credential);
-    let result = context.answer(process, credential, request).await;
+    let result = context.answer(from, credential, allows_stale, request).await;
     let delivery = result.as_ref().ok().and_then(delivery_of).filter(|_| ours_to_deliver);
     let frame = ServerFrame { id, body: result.map_or_else(ServerBody::Failed, ServerBody::Answer) };
     // Fails only when the client is gone.
     let _ = outgoing.send(Outgoing { frame, delivery, _under_way: Some(under_way) }).await;
 }
 
-async fn subscribe(
-    frame: ClientFrame,
-    process: &Process,
-    context: &Context,
-    outgoing: &mpsc::Sender<Outgoing>,
-) {
+async fn subscribe(frame: ClientFrame, from: &From, context: &Context, outgoing: &mpsc::Sender<Outgoing>) {
     let send = async |body| {
         let frame = ServerFrame { id: frame.id, body };
         outgoing.send(Outgoing { frame, delivery: None, _under_way: None }).await.is_ok()
     };
-    if let Err(failure) = context.identification.caller(process, frame.credential).await {
+    if let Err(failure) = context.identification.caller(&from.process, frame.credential).await {
         send(ServerBody::Failed(failure)).await;
         return;
     }

@@ -4,9 +4,10 @@ use super::{Context, Identification, Room, Wish, Word, serve};
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
 use crate::fleet::{self, FleetSetup};
+use crate::governance::{Gate, Journal};
 use crate::last_good::FirstConfig;
 use crate::program::Program;
-use mcp_restart_config::{Environment, Secret, lookup};
+use mcp_restart_config::{Environment, Secret, Strictness, lookup};
 use mcp_restart_process::send_with_descriptor;
 use mcp_restart_protocol::answer::{Answer, Caller, ErrorCode, ServerFrame};
 use mcp_restart_protocol::client::{Client, ClientError, greet};
@@ -74,6 +75,8 @@ impl Served {
         let (wishing, wishes) = mpsc::channel(1);
         let context = Context {
             identification: Identification::new(fleet.clone(), Some(Secret::new(TOKEN))),
+            gate: Gate { stale: Strictness::Warn, contamination: Strictness::Warn },
+            journal: Journal::start(&state_dir, fleet.clone()),
             fleet,
             bridge,
             program: Program::at(config_file.clone()).unwrap(),
@@ -174,7 +177,8 @@ async fn a_client_that_stops_in_mid_frame_holds_up_nobody() {
 async fn a_client_that_closed_its_sending_side_still_gets_its_answers() {
     let served = Served::start().await;
     let (mut stream, _) = greet(&served.socket, Verb::Talk).await.unwrap();
-    let request = ClientFrame { id: 7, credential: Credential::Peer, request: Request::Status };
+    let request =
+        ClientFrame { id: 7, credential: Credential::Peer, allows_stale: false, request: Request::Status };
     stream.write_all(&to_frame(&request).unwrap()).await.unwrap();
     stream.shutdown().await.unwrap();
     let answer: ServerFrame = take_frame(&mut rest(stream).await).unwrap().unwrap();
@@ -319,7 +323,8 @@ async fn a_client_that_does_not_read_its_answers_is_read_no_further() {
     let served = Served::start().await;
     let mut bystander = served.client().await;
     let (stream, _) = greet(&served.socket, Verb::Talk).await.unwrap();
-    let request = ClientFrame { id: 7, credential: Credential::Peer, request: Request::Status };
+    let request =
+        ClientFrame { id: 7, credential: Credential::Peer, allows_stale: false, request: Request::Status };
     let requests = to_frame(&request).unwrap().repeat(100);
     let mut taken = 0;
     loop {

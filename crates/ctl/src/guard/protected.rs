@@ -1,0 +1,167 @@
+//! What must not be hit.
+
+use regex_lite::RegexBuilder;
+use std::fmt;
+
+/// The processes that must not be hit, and the endpoint's port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Protected {
+    /// The processes, or what they would be called if they ran.
+    pub(crate) processes: Vec<Process>,
+    /// Where the endpoint listens.
+    pub(crate) port: Option<u16>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// None if it does not run.
+    pub(crate) pid: Option<u32>,
+    /// Its parent.
+    pub(crate) parent: Option<u32>,
+    /// Its process group.
+    pub(crate) group: Option<u32>,
+    /// What `ps` and its like call it.
+    pub(crate) names: Vec<String>,
+    /// Its whole command line.
+    pub(crate) command: String,
+    /// What it belongs to.
+    pub(crate) whose: Whose,
+}
+
+/// What a process belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Whose {
+    /// The daemon itself.
+    Daemon,
+    /// Its endpoint.
+    Bridge,
+    /// The agent of that name, or its shim.
+    Agent(String),
+}
+
+/// How a pattern is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Pattern {
+    /// Against the whole command line.
+    pub(crate) full: bool,
+    /// The whole of the name or command line.
+    pub(crate) exact: bool,
+    /// Upper and lower case are the same.
+    pub(crate) ignore_case: bool,
+    /// Those that it does not fit.
+    pub(crate) inverse: bool,
+}
+
+/// As much of a name as the kernel keeps.
+const NAME_MAX: usize = 15;
+
+impl Protected {
+    /// All of them.
+    pub(crate) fn everything(&self) -> Vec<Whose> {
+        self.matching(|_| true)
+    }
+
+    /// Those of which something holds, each once.
+    pub(crate) fn matching(&self, holds: impl Fn(&Process) -> bool) -> Vec<Whose> {
+        let mut hits: Vec<_> = self
+            .processes
+            .iter()
+            .filter(|process| holds(process))
+            .map(|process| process.whose.clone())
+            .collect();
+        hits.sort();
+        hits.dedup();
+        hits
+    }
+
+    /// The one with that number.
+    pub(crate) fn number(&self, pid: u32) -> Vec<Whose> {
+        self.matching(|process| process.pid == Some(pid))
+    }
+
+    /// Those with exactly that name, be it cut as the kernel does it.
+    pub(crate) fn named(&self, name: &str, ignore_case: bool) -> Vec<Whose> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let cut: String = name.chars().take(NAME_MAX).collect();
+        let same = |own: &String| {
+            if ignore_case {
+                own.eq_ignore_ascii_case(name) || own.eq_ignore_ascii_case(&cut)
+            } else {
+                own == name || *own == cut
+            }
+        };
+        self.matching(|process| process.names.iter().any(same))
+    }
+
+    /// Those that a regular expression fits. One that cannot be understood is taken as text.
+    pub(crate) fn fitting(&self, pattern: &str, how: Pattern) -> Vec<Whose> {
+        let anchored = if how.exact { format!("^(?:{pattern})$") } else { pattern.to_owned() };
+        let expression = RegexBuilder::new(&anchored).case_insensitive(how.ignore_case).build();
+        let fits = |text: &str| match &expression {
+            Ok(expression) => expression.is_match(text),
+            Err(_) => text.contains(pattern),
+        };
+        self.matching(|process| {
+            let found = process.names.iter().any(|name| fits(name)) || how.full && fits(&process.command);
+            found != how.inverse
+        })
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Daemon => f.write_str("the supervisor"),
+            Self::Bridge => f.write_str("the MCP endpoint"),
+            Self::Agent(name) => write!(f, "agent {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protected() -> Protected {
+        let process = |pid, name: &str, command: &str, whose| Process {
+            pid: Some(pid),
+            parent: Some(1),
+            group: Some(pid),
+            names: vec![name.to_owned()],
+            command: command.to_owned(),
+            whose,
+        };
+        Protected {
+            processes: vec![
+                process(10, "mcp-restart-http", "mcp-restart-http --port 4310", Whose::Bridge),
+                process(20, "node", "node /opt/gemini.js", Whose::Agent("g".into())),
+            ],
+            port: None,
+        }
+    }
+
+    #[test]
+    fn a_pattern_fits_names_and_on_demand_whole_command_lines() {
+        let protected = protected();
+        let agent = vec![Whose::Agent("g".into())];
+        let full = Pattern { full: true, ..Pattern::default() };
+        let exact = Pattern { exact: true, ..Pattern::default() };
+        assert_eq!(protected.fitting("^no[d]e$", Pattern::default()), agent);
+        assert_eq!(protected.fitting("gemini", Pattern::default()), []);
+        assert_eq!(protected.fitting("gem.ni", full), agent);
+        assert_eq!(protected.fitting("nod", exact), []);
+        assert_eq!(protected.fitting("NODE", Pattern { ignore_case: true, ..exact }), agent);
+        assert_eq!(protected.fitting("vim", Pattern { inverse: true, ..full }), protected.everything());
+        assert_eq!(protected.fitting("(", full), []);
+    }
+
+    #[test]
+    fn a_name_may_be_a_path_and_may_be_cut() {
+        let mut protected = protected();
+        assert_eq!(protected.named("/usr/bin/node", false), [Whose::Agent("g".into())]);
+        assert_eq!(protected.named("nodes", false), []);
+        protected.processes[0].names = vec!["mcp-restart-htt".into()];
+        assert_eq!(protected.named("mcp-restart-http", false), [Whose::Bridge]);
+    }
+}

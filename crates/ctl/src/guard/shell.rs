@@ -1,0 +1,429 @@
+//! As much of the shell's language as it takes to find the commands in a text.
+//!
+//! It tells which programs a text would run with which words, in which pipelines, and what is inside of substitutions. Compound
+//! commands are laid out flat: whether a command *is* run does not matter here, only that it may be. A whole parser of bash
+//! from elsewhere brings some ninety packages and refuses the texts that it does not understand; this one reads every text.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// Commands that hand their output on to each other.
+pub(crate) type Pipeline = Vec<Command>;
+
+/// One word, in pieces.
+pub(crate) type Word = Vec<Piece>;
+
+/// One command: a program and its words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Command {
+    /// Its words, assignments and reserved words included.
+    pub(crate) words: Vec<Word>,
+    /// The files that it is redirected from or to.
+    pub(crate) files: Vec<Word>,
+    /// What here-documents and here-strings give it to read.
+    pub(crate) input: Vec<Word>,
+}
+
+/// A piece of a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Text, without its quotes.
+    Text(String),
+    /// The value of a variable.
+    Variable(String),
+    /// What commands print.
+    Substitution(Vec<Pipeline>),
+    /// What only the shell can know.
+    Unknown,
+}
+
+/// How deep substitutions may be nested; what is deeper is [`Piece::Unknown`].
+const DEPTH_MAX: usize = 16;
+
+/// The pipelines of a text, in order.
+pub(crate) fn parse(text: &str) -> Vec<Pipeline> {
+    Reader::of(text, 0).script(false)
+}
+
+struct Reader<'a> {
+    rest: Peekable<Chars<'a>>,
+    depth: usize,
+}
+
+/// What has been read of a script so far.
+#[derive(Default)]
+struct Script {
+    done: Vec<Pipeline>,
+    pipeline: Pipeline,
+    command: Command,
+    /// The ends of the here-documents that begin after this line, and whether they are taken as they stand.
+    documents: Vec<(String, bool)>,
+    /// Their texts belong to the command that has this place.
+    owners: Vec<(usize, usize)>,
+}
+
+impl Script {
+    fn end_command(&mut self) {
+        let command = std::mem::take(&mut self.command);
+        if command != Command::default() {
+            self.pipeline.push(command);
+        }
+    }
+
+    fn end_pipeline(&mut self) {
+        self.end_command();
+        if !self.pipeline.is_empty() {
+            self.done.push(std::mem::take(&mut self.pipeline));
+        }
+    }
+
+    /// A here-document for the command that is being read.
+    fn expect_document(&mut self, end: String, literal: bool) {
+        self.owners.push((self.done.len(), self.pipeline.len()));
+        self.documents.push((end, literal));
+    }
+
+    fn give_document(&mut self, (pipeline, command): (usize, usize), text: Word) {
+        if let Some(owner) = self.done.get_mut(pipeline).and_then(|pipeline| pipeline.get_mut(command)) {
+            owner.input.push(text);
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn of(text: &'a str, depth: usize) -> Self {
+        Self { rest: text.chars().peekable(), depth }
+    }
+
+    fn take(&mut self, wanted: char) -> bool {
+        self.rest.next_if_eq(&wanted).is_some()
+    }
+
+    /// Reads to the end, or to the parenthesis that closes a substitution.
+    fn script(&mut self, closes: bool) -> Vec<Pipeline> {
+        let mut script = Script::default();
+        let mut open = 0_usize;
+        while let Some(&next) = self.rest.peek() {
+            match next {
+                ' ' | '\t' | '\r' => _ = self.rest.next(),
+                '#' => while self.rest.next_if(|next| *next != '\n').is_some() {},
+                '\n' => {
+                    self.rest.next();
+                    script.end_pipeline();
+                    self.documents(&mut script);
+                }
+                ';' => {
+                    self.rest.next();
+                    script.end_pipeline();
+                }
+                '&' => {
+                    self.rest.next();
+                    match self.rest.peek() {
+                        Some('>') => self.redirection(&mut script),
+                        _ => script.end_pipeline(),
+                    }
+                }
+                '|' => {
+                    self.rest.next();
+                    if self.take('|') {
+                        script.end_pipeline();
+                    } else {
+                        self.take('&');
+                        script.end_command();
+                    }
+                }
+                '(' => {
+                    self.rest.next();
+                    open += 1;
+                    script.end_pipeline();
+                }
+                ')' => {
+                    self.rest.next();
+                    script.end_pipeline();
+                    if open == 0 && closes {
+                        break;
+                    }
+                    open = open.saturating_sub(1);
+                }
+                '<' | '>' => self.redirection(&mut script),
+                _ => {
+                    let word = self.word();
+                    if !word.is_empty() {
+                        script.command.words.push(word);
+                    }
+                }
+            }
+        }
+        script.end_pipeline();
+        self.documents(&mut script);
+        script.done
+    }
+
+    fn redirection(&mut self, script: &mut Script) {
+        // The number of a descriptor was read as a word of its own.
+        if script.command.words.last().is_some_and(is_number) {
+            script.command.words.pop();
+        }
+        let mut operator = String::new();
+        while let Some(sign) = self.rest.next_if(|next| matches!(next, '<' | '>' | '&' | '|')) {
+            operator.push(sign);
+        }
+        if matches!(operator.as_str(), "<" | ">") && self.take('(') {
+            let inside = self.nested(|reader| reader.script(true));
+            script.command.words.push(vec![inside.map_or(Piece::Unknown, Piece::Substitution)]);
+            return;
+        }
+        if operator == "<<" {
+            self.take('-');
+        }
+        while self.rest.next_if(|next| matches!(next, ' ' | '\t')).is_some() {}
+        let literal = self.rest.peek().is_some_and(|next| matches!(next, '\'' | '"' | '\\'));
+        let target = self.word();
+        match operator.as_str() {
+            "<<" => script.expect_document(plain(&target), literal),
+            "<<<" => script.command.input.push(target),
+            _ => script.command.files.push(target),
+        }
+    }
+
+    /// The here-documents that begin here.
+    fn documents(&mut self, script: &mut Script) {
+        let owners = std::mem::take(&mut script.owners);
+        for ((end, literal), owner) in std::mem::take(&mut script.documents).into_iter().zip(owners) {
+            let mut text = String::new();
+            while self.rest.peek().is_some() {
+                let mut line = String::new();
+                while let Some(next) = self.rest.next_if(|next| *next != '\n') {
+                    line.push(next);
+                }
+                self.rest.next();
+                if line.trim_start_matches('\t') == end {
+                    break;
+                }
+                text.push_str(&line);
+                text.push('\n');
+            }
+            let word =
+                if literal { vec![Piece::Text(text)] } else { Reader::of(&text, self.depth).quoted(None) };
+            script.give_document(owner, word);
+        }
+    }
+
+    fn word(&mut self) -> Word {
+        let mut word = Word::new();
+        while let Some(&next) = self.rest.peek() {
+            match next {
+                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => break,
+                '\'' => {
+                    self.rest.next();
+                    self.single_quoted(&mut word);
+                }
+                '"' => {
+                    self.rest.next();
+                    push(&mut word, "");
+                    word.append(&mut self.quoted(Some('"')));
+                }
+                _ => self.piece(&mut word),
+            }
+        }
+        word
+    }
+
+    /// What means the same with and without double quotes.
+    fn piece(&mut self, word: &mut Word) {
+        match self.rest.next() {
+            Some('\\') => match self.rest.next() {
+                Some('\n') | None => {}
+                Some(next) => push(word, next.encode_utf8(&mut [0; 4])),
+            },
+            Some('$') => self.dollar(word),
+            Some('`') => {
+                let mut text = String::new();
+                while let Some(next) = self.rest.next_if(|next| *next != '`') {
+                    match next {
+                        '\\' => text.extend(self.rest.next()),
+                        _ => text.push(next),
+                    }
+                }
+                self.rest.next();
+                let inside =
+                    (self.depth < DEPTH_MAX).then(|| Reader::of(&text, self.depth + 1).script(false));
+                word.push(inside.map_or(Piece::Unknown, Piece::Substitution));
+            }
+            Some(next) => push(word, next.encode_utf8(&mut [0; 4])),
+            None => {}
+        }
+    }
+
+    /// To the quote that closes, or to the end.
+    fn quoted(&mut self, closing: Option<char>) -> Word {
+        let mut word = Word::new();
+        while let Some(next) = self.rest.peek() {
+            if Some(*next) == closing {
+                self.rest.next();
+                break;
+            }
+            self.piece(&mut word);
+        }
+        word
+    }
+
+    fn single_quoted(&mut self, word: &mut Word) {
+        let mut text = String::new();
+        while let Some(next) = self.rest.next_if(|next| *next != '\'') {
+            text.push(next);
+        }
+        self.rest.next();
+        push(word, &text);
+    }
+
+    fn dollar(&mut self, word: &mut Word) {
+        match self.rest.peek() {
+            Some('(') => {
+                self.rest.next();
+                // Arithmetic reads well enough as commands: what is substituted in it is found.
+                let inside = self.nested(|reader| reader.script(true));
+                word.push(inside.map_or(Piece::Unknown, Piece::Substitution));
+            }
+            Some('{') => {
+                self.rest.next();
+                let inside = self.nested(|reader| reader.quoted(Some('}'))).unwrap_or_default();
+                match inside.as_slice() {
+                    [Piece::Text(name)] if name.chars().all(is_name) => {
+                        word.push(Piece::Variable(name.clone()));
+                    }
+                    _ => {
+                        word.push(Piece::Unknown);
+                        word.extend(
+                            inside.into_iter().filter(|piece| matches!(piece, Piece::Substitution(_))),
+                        );
+                    }
+                }
+            }
+            Some('\'') => {
+                self.rest.next();
+                self.single_quoted(word);
+            }
+            // The quote is read as one.
+            Some('"') => {}
+            Some(next) if is_name(*next) => {
+                let mut name = String::new();
+                while let Some(next) = self.rest.next_if(|next| is_name(*next)) {
+                    name.push(next);
+                }
+                word.push(Piece::Variable(name));
+            }
+            Some('$' | '!' | '?' | '#' | '@' | '*' | '-') => {
+                self.rest.next();
+                word.push(Piece::Unknown);
+            }
+            _ => push(word, "$"),
+        }
+    }
+
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.depth >= DEPTH_MAX {
+            return None;
+        }
+        self.depth += 1;
+        let inside = read(self);
+        self.depth -= 1;
+        Some(inside)
+    }
+}
+
+fn push(word: &mut Word, text: &str) {
+    match word.last_mut() {
+        Some(Piece::Text(before)) => before.push_str(text),
+        _ => word.push(Piece::Text(text.to_owned())),
+    }
+}
+
+fn is_name(next: char) -> bool {
+    next.is_ascii_alphanumeric() || next == '_'
+}
+
+fn is_number(word: &Word) -> bool {
+    matches!(word.as_slice(), [Piece::Text(text)] if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The text of a word as far as it is known.
+fn plain(word: &Word) -> String {
+    let texts = word.iter().filter_map(|piece| match piece {
+        Piece::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Each command in brackets, its words apart by commas; substitutions in braces.
+    fn shown(pipelines: &[Pipeline]) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Variable(name) => format!("${name}"),
+            Piece::Substitution(inside) => format!("{{{}}}", shown(inside)),
+            Piece::Unknown => "?".to_owned(),
+        };
+        let word = |word: &Word| word.iter().map(piece).collect::<String>();
+        let words = |words: &[Word]| words.iter().map(word).collect::<Vec<_>>().join(",");
+        let command = |command: &Command| {
+            let mut text = format!("[{}]", words(&command.words));
+            for (sign, others) in [(">", &command.files), ("<<", &command.input)] {
+                if !others.is_empty() {
+                    text.push_str(sign);
+                    text.extend(["(".to_owned(), words(others), ")".to_owned()]);
+                }
+            }
+            text
+        };
+        let pipeline = |pipeline: &Pipeline| pipeline.iter().map(command).collect::<Vec<_>>().join("|");
+        pipelines.iter().map(pipeline).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_commands_of_a_text_are_found() {
+        let table = [
+            ("kill -9 12 # not this", "[kill,-9,12]"),
+            ("a 'b c' \"d $e\" f\\ g", "[a,b c,d $e,f g]"),
+            ("a|b |& c && d;e & f||g\nh", "[a]|[b]|[c] [d] [e] [f] [g] [h]"),
+            ("kill $(pgrep -f 'x y')", "[kill,{[pgrep,-f,x y]}]"),
+            ("kill `pgrep \\`a\\``", "[kill,{[pgrep,{[a]}]}]"),
+            ("a \"b $(c \"d\") e\"", "[a,b {[c,d]} e]"),
+            ("(a; b) | c", "[a] [b] [c]"),
+            ("if a; then b; fi", "[if,a] [then,b] [fi]"),
+            ("f() { a; }", "[f] [{,a] [}]"),
+            ("a >b 2>&1 <c d", "[a,d]>(b,1,c)"),
+            ("a &>b", "[a]>(b)"),
+            ("a <<<'b c'", "[a]<<(b c)"),
+            ("a <<E | b\nc $(d)\nE\nf", "[a]<<(c {[d]}\n)|[b] [f]"),
+            ("a <<-'E'\nc $(d)\n\tE\nf", "[a]<<(c $(d)\n) [f]"),
+            ("diff <(a) >(b)", "[diff,{[a]},{[b]}]"),
+            ("A=1 B=\"$A\" c ${D} ${E:-$(f)} $! $", "[A=1,B=$A,c,$D,?{[f]},?,$]"),
+            ("a ''", "[a,]"),
+            ("a $(( 1 + 2 )) b", "[a,{[1,+,2]},b]"),
+            ("'unclosed", "[unclosed]"),
+            ("a \\\n b", "[a,b]"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(shown(&parse(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_unknown() {
+        let text = "$(".repeat(10_000);
+        assert!(shown(&parse(&text)).contains('?'));
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_is_read_to_its_end(text in "[a-c $(){}`'\"\\\\|&;<>#\n]{0,60}") {
+            parse(&text);
+        }
+    }
+}
