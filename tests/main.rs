@@ -14,6 +14,7 @@ mod command_line;
 mod crash;
 mod daemon;
 mod demo;
+mod doctor;
 mod exec_failures;
 mod governance;
 mod guards;

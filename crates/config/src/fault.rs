@@ -91,7 +91,7 @@ impl<'a> Path<'a> {
     }
 
     /// The value at this path, or the innermost one above it that exists.
-    fn locate<'v, 't>(&self, root: &'v Value<'t>) -> &'v Value<'t> {
+    pub(crate) fn locate<'v, 't>(&self, root: &'v Value<'t>) -> &'v Value<'t> {
         match self {
             Path::Root => root,
             Path::Field(parent, name) => {
@@ -157,7 +157,7 @@ impl<'t> Faults<'t> {
 }
 
 /// Line and column of a byte offset, both counted from 1.
-fn position(text: &str, offset: usize) -> (usize, usize) {
+pub(crate) fn position(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = before.matches('\n').count() + 1;

@@ -18,6 +18,7 @@ mod difference;
 mod entry;
 mod environment;
 mod fault;
+mod place;
 mod read;
 mod resolve;
 mod secret;
@@ -35,6 +36,7 @@ pub use config::{
 pub use entry::schema;
 pub use environment::{AGENT_TOKEN_PREFIX, Environment};
 pub use fault::{Fault, LoadError};
+pub use place::place_of;
 pub use read::read;
 pub use secret::Secret;
 pub use warning::warnings;

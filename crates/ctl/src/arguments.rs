@@ -194,6 +194,8 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "json")]
         markdown: bool,
     },
+    /// Find what is wrong with config, programs, daemon, endpoint and agents; exit 1 if something is
+    Doctor,
     /// See an agent restart itself, in a temporary folder that is removed afterwards
     Demo,
     /// Show the note that the process before left for an agent

@@ -40,15 +40,15 @@ pub(crate) fn table(colour: bool, rows: &[Vec<Cell>]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The table of agents at a point in time.
-pub(crate) fn agents(colour: bool, agents: &[AgentView], now: Timestamp) -> String {
+/// The table of agents at a point in time; `silent` are those that should have reached the endpoint and have not.
+pub(crate) fn agents(colour: bool, agents: &[AgentView], silent: &[&str], now: Timestamp) -> String {
     let heading = ["NAME", "STATE", "PID", "GENERATION", "UPTIME", "MCP", "NOTE"];
     let mut rows = vec![heading.map(|text| Cell::new(Style::Bold, text)).to_vec()];
-    rows.extend(agents.iter().map(|agent| row(agent, now)));
+    rows.extend(agents.iter().map(|agent| row(agent, silent.contains(&&*agent.name), now)));
     table(colour, &rows)
 }
 
-fn row(agent: &AgentView, now: Timestamp) -> Vec<Cell> {
+fn row(agent: &AgentView, silent: bool, now: Timestamp) -> Vec<Cell> {
     let dash = || Cell::new(Style::Dim, "-");
     vec![
         Cell::new(Style::Plain, &agent.name),
@@ -58,15 +58,23 @@ fn row(agent: &AgentView, now: Timestamp) -> Vec<Cell> {
         agent.uptime_ms.map_or_else(dash, |millis| Cell::new(Style::Plain, span(millis))),
         agent.pid.map_or_else(dash, |_| match agent.connected_at {
             Some(at) => Cell::new(Style::Plain, format!("{} ago", span(now.millis_since(at)))),
+            None if silent => Cell::new(Style::Red, "never"),
             None => Cell::new(Style::Dim, "not yet"),
         }),
-        Cell::new(Style::Dim, remarks(agent, now).join("; ")),
+        Cell::new(Style::Dim, remarks(agent, silent, now).join("; ")),
     ]
 }
 
 /// What is worth knowing of an agent beside its state.
-fn remarks(agent: &AgentView, now: Timestamp) -> Vec<String> {
+fn remarks(agent: &AgentView, silent: bool, now: Timestamp) -> Vec<String> {
     let mut remarks = Vec::new();
+    if silent {
+        remarks.push(format!("never connected: {}", if agent.tty { "attach" } else { "see its logs" }));
+    }
+    let failed = agent.last_exit.as_ref().filter(|exit| exit.reason == ExitReason::RolledBack);
+    if let Some(exit) = failed.filter(|_| agent.pid.is_some()) {
+        remarks.push(format!("rolled back, since the new launch {}", how_it_ended(exit)));
+    }
     if !agent.listed {
         remarks.push("no longer in the config".to_owned());
     }
@@ -82,12 +90,12 @@ fn remarks(agent: &AgentView, now: Timestamp) -> Vec<String> {
 
 /// `exited with 3`, `ended by SIGTERM`, and what was needed for it.
 pub(crate) fn how_it_ended(exit: &LastExit) -> String {
-    if exit.reason == ExitReason::SpawnFailed {
+    if exit.reason == ExitReason::SpawnFailed || exit.message.is_some() {
         let why = exit.message.as_ref().map(|message| format!(": {message}"));
         return format!("could not be started{}", why.unwrap_or_default());
     }
     // One that ended by itself had no grace period: what was forced is what it had left behind.
-    let asked = exit.reason != ExitReason::Exited;
+    let asked = !matches!(exit.reason, ExitReason::Exited | ExitReason::RolledBack);
     let forced = asked && exit.forced && exit.signal.as_deref() == Some("SIGKILL");
     let how = match (exit.code, &exit.signal) {
         (Some(code), _) => format!("exited with {code}"),
@@ -204,15 +212,15 @@ mod tests {
 
     #[test]
     fn the_table_of_agents_is_aligned() {
-        insta::assert_snapshot!(agents(false, &zoo(), NOW));
+        insta::assert_snapshot!(agents(false, &zoo(), &["claude"], NOW));
     }
 
     #[test]
     fn colours_change_nothing_but_colours() {
-        let coloured = agents(true, &zoo(), NOW);
+        let coloured = agents(true, &zoo(), &["claude"], NOW);
         let stripped = mcp_restart_protocol::plain::text(&coloured);
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
-        assert_eq!(lines(&stripped), lines(&agents(false, &zoo(), NOW)));
+        assert_eq!(lines(&stripped), lines(&agents(false, &zoo(), &["claude"], NOW)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod config;
 mod daemon;
+mod doctor;
 mod edit;
 mod events;
 mod follow;
@@ -49,6 +50,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         Command::Remove { name } => edit::remove(context, &name).await?,
         Command::Set { name, fields } => edit::set(context, &name, &fields)?,
         Command::Config(command) => config::run(context, command)?,
+        Command::Doctor => return doctor::doctor(context).await,
         Command::Events { follow, agent, lines } => {
             events::events(context, events::Options { follow, agent, lines }).await?;
         }

@@ -1,5 +1,6 @@
 //! `status`, `list`, `handoff` and `mcp-config`: what the daemon knows.
 
+use super::doctor::never_connected;
 use crate::context::Context;
 use crate::problem::Problem;
 use crate::render::{self, Cell, table};
@@ -12,6 +13,7 @@ use mcp_restart_protocol::timestamp::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use std::io;
+use std::path::Path;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,7 +35,8 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     if screen.json {
         return screen.value(&status);
     }
-    screen.line(describe(screen.colour(), &status, Timestamp::now()))?;
+    let silent = silent(context, &status);
+    screen.line(describe(screen.colour(), &status, &silent, Timestamp::now()))?;
     warn_of_endpoint(screen, &status);
     warn_of_config(screen, &status);
     if let Some(error) = &status.state_error {
@@ -79,7 +82,8 @@ pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
     if status.agents.is_empty() {
         screen.done(format_args!("no agents; {} add NAME -- COMMAND adds one", context.program()))?;
     } else {
-        screen.line(render::agents(screen.colour(), &status.agents, Timestamp::now()))?;
+        let silent = silent(context, &status);
+        screen.line(render::agents(screen.colour(), &status.agents, &silent, Timestamp::now()))?;
     }
     warn_of_config(screen, &status);
     warn_of_needs(screen, &status.need_restart);
@@ -90,6 +94,14 @@ fn warn_of_endpoint(screen: &Screen, status: &ServerStatus) {
     if let Some(error) = &status.endpoint_error {
         screen.warning(format_args!("the MCP endpoint is not served: {error}"));
     }
+}
+
+/// The agents that should have reached the endpoint by now, by what the config says of them.
+fn silent<'a>(context: &Context, status: &'a ServerStatus) -> Vec<&'a str> {
+    let config =
+        mcp_restart_config::load_as_client(Path::new(&status.config_file), &context.environment).ok();
+    let agents = status.agents.iter().chain(&status.unlisted);
+    agents.filter(|agent| never_connected(agent, config.as_ref())).map(|agent| &*agent.name).collect()
 }
 
 fn warn_of_config(screen: &Screen, status: &ServerStatus) {
@@ -121,7 +133,7 @@ pub(crate) async fn mcp_config(context: &Context, name: String) -> Result<(), Pr
     screen.line(config.content.trim_end())
 }
 
-fn describe(colour: bool, status: &ServerStatus, now: Timestamp) -> String {
+fn describe(colour: bool, status: &ServerStatus, silent: &[&str], now: Timestamp) -> String {
     let fact = |name: &str, value: String| vec![Cell::new(Style::Bold, name), Cell::new(Style::Plain, value)];
     let mut facts = vec![
         fact(
@@ -154,7 +166,7 @@ fn describe(colour: bool, status: &ServerStatus, now: Timestamp) -> String {
         text.push_str("\n\nno agents");
     } else {
         text.push_str("\n\n");
-        text.push_str(&render::agents(colour, &agents, now));
+        text.push_str(&render::agents(colour, &agents, silent, now));
     }
     text
 }
@@ -214,7 +226,7 @@ mod tests {
             unlisted: Vec::new(),
             caller: Caller::Agent { name: "claude".into() },
         };
-        insta::assert_snapshot!(describe(false, &status, NOW));
+        insta::assert_snapshot!(describe(false, &status, &[], NOW));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From an entry of the config to a launch that was checked completely.
 
 use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
-use mcp_restart_config::{Agent, Inject, KeepChildren};
+use mcp_restart_config::{Agent, Inject, KeepChildren, place_of};
 use mcp_restart_process::file::open_log;
 use mcp_restart_process::preflight::{self, Unusable};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Handoff};
@@ -97,17 +97,18 @@ pub(super) fn prepare(
     let endpoint = endpoint(agent, around, &mcp_config_text);
     let line = mcp_restart_agents::command_line(agent, endpoint, restart);
     let environment = environment(agent, around, endpoint);
-    let program = resolve(agent, &environment)?;
-    check_cwd(agent)?;
+    let at = |field| move |failure| at_field(around.config_file, agent, field, failure);
+    let program = resolve(agent, &environment).map_err(at("command"))?;
+    check_cwd(agent).map_err(at("cwd"))?;
     let log_file = agent.log_file_in(around.state_dir);
-    check_log(agent, &log_file)?;
+    check_log(agent, &log_file).map_err(at("logFile"))?;
     if let Some(text) = &line.mcp_config {
         write_mcp_config(&mcp_config_file, text)
             .map_err(|error| unusable(agent, &mcp_config_file, &error))?;
     }
     let argv = std::iter::once(&agent.command).chain(&line.arguments);
     let argv: Vec<Vec<u8>> = argv.map(|argument| argument.clone().into_bytes()).collect();
-    check_sizes(agent, &argv, &environment)?;
+    check_sizes(agent, &argv, &environment).map_err(at("args"))?;
     let hash = hash(agent);
     let shim = ShimLaunch {
         name: agent.name.clone(),
@@ -289,6 +290,15 @@ fn write_mcp_config(file: &Path, text: &str) -> io::Result<()> {
     mcp_restart_process::write_atomically(file, text.as_bytes())
 }
 
+/// Says which line of the file to mend.
+fn at_field(file: &Path, agent: &Agent, field: &str, failure: Failure) -> Failure {
+    let text = mcp_restart_config::read(file).ok();
+    let Some(place) = text.and_then(|text| place_of(&text, &agent.name, field)) else { return failure };
+    let mend = format!("mend {}:{place}", file.display());
+    let hint = failure.hint.as_ref().map_or_else(|| mend.clone(), |hint| format!("{mend}; {hint}"));
+    failure.hint(hint)
+}
+
 fn cannot_run(agent: &Agent, why: &str) -> Failure {
     Failure::new(ErrorCode::SpawnFailed, format!("{}{why}", preamble(agent)))
 }
@@ -333,7 +343,9 @@ mod tests {
             let file = self.dir.path().join("mcp-restart.config.json");
             let home = Some(self.dir.path().to_owned());
             let environment = Environment { home, ..Environment::default() };
-            let config = from_text(&format!("{{\"agents\":[{entry}]}}"), &file, &environment).unwrap();
+            let text = format!("{{\"agents\":[{entry}]}}");
+            std::fs::write(&file, &text).unwrap();
+            let config = from_text(&text, &file, &environment).unwrap();
             let around = Surroundings {
                 state_dir: self.dir.path(),
                 socket: Path::new("/state/mcp-restartd.sock"),
@@ -406,6 +418,8 @@ mod tests {
             let failure = place.prepare(entry).unwrap_err();
             assert_eq!(failure.code, ErrorCode::SpawnFailed);
             assert!(failure.message.contains(want), "{entry}: {}", failure.message);
+            let hint = failure.hint.unwrap_or_default();
+            assert!(hint.contains("config.json:1:") && hint.contains(": agents[0]."), "{entry}: {hint}");
         }
         let long = format!(r#"{{"name":"a","command":"sh","args":["{}"]}}"#, "x".repeat(200_000));
         assert!(place.prepare(&long).unwrap_err().message.contains("200000 bytes"));
