@@ -25,6 +25,7 @@ mod logs;
 mod mcp;
 mod rollback;
 mod self_restart;
+mod servers;
 mod terminal;
 mod tidy;
 mod trees;

@@ -242,7 +242,9 @@ fn a_client_that_never_initialises_and_one_that_does_are_both_served() {
             "stop_agent",
             "restart_agent",
             "get_handoff",
-            "agent_logs"
+            "agent_logs",
+            "list_stdio_servers",
+            "restart_stdio_servers"
         ])
     );
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {

@@ -77,16 +77,17 @@ def scratch():
 class Stack:
     """The real daemon with its real bridge, with all that it keeps in `folder`, while the `with` block runs.
 
-    `programs` is the folder of the three programs, `agents` the config's entries; `user` is the name of the user
+    `programs` is the folder of the three programs, `agents` and `stdio_servers` the config's entries; `user` is the name of the user
     that all of it runs as, where that is not our own.
     """
 
-    def __init__(self, programs, agents, folder, *, user=None):
+    def __init__(self, programs, agents, folder, *, user=None, stdio_servers=()):
         self.folder = Path(folder)
         self.user = user
         self.program = Path(programs).resolve() / "mcp-restartctl"
         self.config = self.folder / "mcp-restart.config.json"
-        self.config.write_text(json.dumps({"port": 0, "agents": agents}, indent=2))
+        config = {"port": 0, "agents": agents, "stdioServers": list(stdio_servers)}
+        self.config.write_text(json.dumps(config, indent=2))
         self.environment = {"HOME": str(self.folder), "PATH": f"{self.program.parent}:{os.environ['PATH']}"}
         if user:
             run(["chown", "-R", f"{user}:", self.folder], seconds=COMMAND_SECONDS)

@@ -10,7 +10,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("bridge", &["config", "paths", "protocol"]),
     ("config", &[]),
     ("ctl", &["config", "paths", "protocol"]),
-    ("daemon", &["agents", "config", "paths", "process", "protocol", "shim", "supervisor"]),
+    ("daemon", &["agents", "config", "paths", "process", "protocol", "shim", "stdio", "supervisor"]),
     ("paths", &[]),
     ("process", &["paths"]),
     ("protocol", &["paths"]),

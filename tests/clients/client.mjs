@@ -9,8 +9,9 @@ const url = process.env.MCP_URL;
 const note = 'carry on with the second chapter';
 const tools = [
   'agent_logs', 'get_handoff', 'list_agents', 'restart_agent', 'server_status', 'start_agent', 'stop_agent',
-];
-const changing = ['restart_agent', 'start_agent', 'stop_agent'];
+  'list_stdio_servers', 'restart_stdio_servers',
+].sort();
+const changing = ['restart_agent', 'restart_stdio_servers', 'start_agent', 'stop_agent'];
 
 async function connect(headers = {}) {
   const client = new Client({ name: 'proof', version: '1' });
@@ -71,6 +72,9 @@ assert.deepEqual([stopped.state, stopped.lastExit.reason], ['stopped', 'stop']);
 assert.equal(await refusal(user, 'stop_agent', { name: 'worker' }), 'not_running');
 assert.equal(await refusal(user, 'restart_agent', { name: 'nobody' }), 'unknown_agent');
 assert.equal(await refusal(user, 'start_agent', { name: '' }), 'invalid_argument');
+
+assert.deepEqual((await call(user, 'list_stdio_servers')).servers, []);
+assert.equal((await call(user, 'restart_stdio_servers', { dryRun: true })).status, 'dry_run');
 
 console.log(`  protocol ${user.transport.protocolVersion}`);
 await Promise.all([user.close(), agent.close()]);

@@ -14,7 +14,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 TOOLS = {
     "list_agents", "server_status", "start_agent", "stop_agent", "restart_agent", "get_handoff", "agent_logs",
+    "list_stdio_servers", "restart_stdio_servers",
 }  # fmt: skip
+CHANGING = {"start_agent", "stop_agent", "restart_agent", "restart_stdio_servers"}
 CALL_SECONDS = 30
 NOTE = "carry on with the second chapter"
 
@@ -36,7 +38,7 @@ async def every_tool(user, agent):
     assert {tool.name for tool in tools} == TOOLS, tools
     for tool in tools:
         assert tool.title and tool.description and tool.output_schema and tool.annotations, tool
-        assert tool.annotations.read_only_hint is (tool.name not in ("start_agent", "stop_agent", "restart_agent")), tool
+        assert tool.annotations.read_only_hint is (tool.name not in CHANGING), tool
     [restart] = [tool for tool in tools if tool.name == "restart_agent"]
     assert restart.annotations.idempotent_hint is False and restart.annotations.destructive_hint is True, restart
 
@@ -66,6 +68,10 @@ async def every_tool(user, agent):
     assert (await refusal(user, "stop_agent", name="worker")) == "not_running"
     assert (await refusal(user, "restart_agent", name="nobody")) == "unknown_agent"
     assert (await refusal(user, "start_agent", name="")) == "invalid_argument"
+
+    assert (await call(user, "list_stdio_servers"))["servers"] == []
+    none = await call(user, "restart_stdio_servers", dryRun=True)
+    assert (none["status"], none["killed"], none["selfExitScheduled"]) == ("dry_run", [], False), none
 
 
 async def call(client, tool, **arguments):

@@ -236,7 +236,8 @@ impl Connection {
             Held::Request(busy, under_way)
         };
         accept_what_we_send(&mut parts.headers);
-        parts.extensions.insert(Incoming { credential: credential.clone(), after: after.clone() });
+        let ends = (self.peer, self.local);
+        parts.extensions.insert(Incoming { credential: credential.clone(), ends, after: after.clone() });
         let request = Request::from_parts(parts, Full::new(body));
         let answer = self.endpoint.mcp.handle(request).await;
         // Only what was said of a token can have changed.

@@ -29,6 +29,11 @@ pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Names of servers, which are written as those of agents are.
+pub(crate) fn names(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": name(generator) })
+}
+
 /// What a restart does with the conversation, in the one form of choice that every client knows.
 pub(crate) fn resume(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": [Resume::Same, Resume::Fresh] })

@@ -17,6 +17,7 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval_at};
@@ -35,6 +36,8 @@ pub(crate) struct Server {
 pub(crate) struct Incoming {
     /// Who asks.
     pub(crate) credential: Credential,
+    /// The caller's end of its connection, and ours.
+    pub(crate) ends: (SocketAddr, SocketAddr),
     /// What the HTTP side has to do when the tool has its answer.
     pub(crate) after: AfterCall,
 }
@@ -73,7 +76,7 @@ impl Server {
         incoming: &Incoming,
         progress: Option<Progress>,
     ) -> CallToolResponse {
-        let asked = match tool.request(arguments) {
+        let asked = match tool.request(arguments, incoming.ends) {
             Ok(request) => {
                 let asked = self.daemon.ask(incoming.credential.clone(), request);
                 match progress {

@@ -8,11 +8,16 @@ use mcp_restart_protocol::answer::{
     AgentAnswer, Answer, ErrorCode, Failure, Handoff, LogLines, RestartAnswer, ServerStatus,
 };
 use mcp_restart_protocol::request::{LOG_LINES_MAX, NOTE_MAX, Request, RestartRequest};
+use mcp_restart_protocol::stdio::{
+    RESPAWN_WAIT_MS, RESPAWN_WAIT_MS_MAX, SELF_DELAY_MS, SELF_DELAY_MS_MAX, StdioRestartRequest,
+    StdioRestarted, StdioServer,
+};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as Definition, ToolAnnotations};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 /// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +29,8 @@ pub(crate) enum Tool {
     RestartAgent,
     GetHandoff,
     AgentLogs,
+    ListStdioServers,
+    RestartStdioServers,
 }
 
 const LINES_DEFAULT: u32 = 100;
@@ -33,7 +40,7 @@ pub(crate) const NAME_MAX: usize = 64;
 
 impl Tool {
     /// Every tool, in the order in which they are listed.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::ListAgents,
         Self::ServerStatus,
         Self::StartAgent,
@@ -41,6 +48,8 @@ impl Tool {
         Self::RestartAgent,
         Self::GetHandoff,
         Self::AgentLogs,
+        Self::ListStdioServers,
+        Self::RestartStdioServers,
     ];
 
     /// The tool of that name.
@@ -58,6 +67,8 @@ impl Tool {
             Self::RestartAgent => "restart_agent",
             Self::GetHandoff => "get_handoff",
             Self::AgentLogs => "agent_logs",
+            Self::ListStdioServers => "list_stdio_servers",
+            Self::RestartStdioServers => "restart_stdio_servers",
         }
     }
 
@@ -73,6 +84,10 @@ impl Tool {
             Self::RestartAgent => (schema::input::<Restart>(), schema::output::<RestartAnswer>()),
             Self::GetHandoff => (schema::input::<Nothing>(), schema::output::<Handoff>()),
             Self::AgentLogs => (schema::input::<Logs>(), schema::output::<LogLines>()),
+            Self::ListStdioServers => (schema::input::<Nothing>(), schema::output::<StdioServers>()),
+            Self::RestartStdioServers => {
+                (schema::input::<RestartStdio>(), schema::output::<StdioRestarted>())
+            }
         };
         Definition::new(self.name(), description, arguments)
             .with_title(title)
@@ -80,8 +95,13 @@ impl Tool {
             .with_annotations(self.annotations())
     }
 
-    /// What the daemon is to be asked for a call with these arguments.
-    pub(crate) fn request(self, arguments: JsonObject) -> Result<Request, Failure> {
+    /// What the daemon is to be asked for a call with these arguments, on a connection with these ends: the
+    /// caller's and ours.
+    pub(crate) fn request(
+        self,
+        arguments: JsonObject,
+        ends: (SocketAddr, SocketAddr),
+    ) -> Result<Request, Failure> {
         match self {
             Self::ListAgents => self.read(arguments).map(|Nothing {}| Request::List { all: false }),
             Self::ServerStatus => self.read(arguments).map(|Nothing {}| Request::Status),
@@ -111,6 +131,20 @@ impl Tool {
             Self::AgentLogs => self
                 .read(arguments)
                 .map(|Logs { name, lines }| Request::Logs { name: name.0, lines: lines.0 }),
+            Self::ListStdioServers => self.read(arguments).map(|Nothing {}| Request::StdioServers),
+            Self::RestartStdioServers => self.read(arguments).map(|asked: RestartStdio| {
+                Request::RestartStdioServers(StdioRestartRequest {
+                    path: RestartPath::McpRestartServers.id().to_owned(),
+                    names: asked.names.unwrap_or_default().into_iter().map(|name| name.0).collect(),
+                    stale_only: asked.stale_only.unwrap_or(false),
+                    orphaned_only: asked.orphaned_only.unwrap_or(false),
+                    include_self: asked.include_self.unwrap_or(false),
+                    dry_run: asked.dry_run.unwrap_or(false),
+                    respawn_wait_ms: asked.respawn_wait_ms.map_or(RESPAWN_WAIT_MS, |wait| wait.0),
+                    self_delay_ms: asked.self_delay_ms.map_or(SELF_DELAY_MS, |delay| delay.0),
+                    connection: Some(ends),
+                })
+            }),
         }
     }
 
@@ -122,7 +156,9 @@ impl Tool {
 
     const fn usage(self) -> &'static str {
         match self {
-            Self::ListAgents | Self::ServerStatus | Self::GetHandoff => "this tool takes no arguments",
+            Self::ListAgents | Self::ServerStatus | Self::GetHandoff | Self::ListStdioServers => {
+                "this tool takes no arguments"
+            }
             Self::StartAgent | Self::StopAgent => {
                 "this tool takes the argument name; list_agents has the names"
             }
@@ -131,6 +167,10 @@ impl Tool {
                  without name it restarts the caller"
             }
             Self::AgentLogs => "this tool takes the arguments name and, optionally, lines (1 to 1000)",
+            Self::RestartStdioServers => {
+                "this tool takes the optional arguments names, staleOnly, orphanedOnly, includeSelf, dryRun, \
+                 respawnWaitMs and selfDelayMs; list_stdio_servers has the names"
+            }
         }
     }
 
@@ -179,19 +219,37 @@ impl Tool {
                 "Gives the newest lines of an agent's output, oldest first, without escape sequences: at most 1000 lines \
                  and 64 KiB.",
             ),
+            Self::ListStdioServers => (
+                "List stdio MCP servers",
+                "Lists the running stdio MCP servers that the config file declares (stdioServers), each with its client: the \
+                 program that started it and talks to it. stale: its program or script on disk is newer than the process, \
+                 so that it runs old code. orphaned: its client is gone.",
+            ),
+            Self::RestartStdioServers => (
+                "Restart stdio MCP servers",
+                "Ends running stdio MCP servers, so that their clients start them again with the code that is on disk now, \
+                 and tells whether they did: respawned, notRespawned. Only servers that the config file declares are ever \
+                 touched; without names all of them, with staleOnly or orphanedOnly only such. Some clients start a server \
+                 again at its next call, some only when they are restarted themselves: note says what to do. The server \
+                 through which you call this, if any, is left out unless includeSelf is true; then it ends after the answer.",
+            ),
         }
     }
 
     fn annotations(self) -> ToolAnnotations {
         let closed = ToolAnnotations::new().open_world(false);
         match self {
-            Self::ListAgents | Self::ServerStatus | Self::GetHandoff | Self::AgentLogs => {
-                closed.read_only(true).destructive(false).idempotent(true)
-            }
+            Self::ListAgents
+            | Self::ServerStatus
+            | Self::GetHandoff
+            | Self::AgentLogs
+            | Self::ListStdioServers => closed.read_only(true).destructive(false).idempotent(true),
             Self::StartAgent => closed.read_only(false).destructive(false).idempotent(true),
             Self::StopAgent => closed.read_only(false).destructive(true).idempotent(true),
             // Some clients repeat a lost call of an idempotent tool: an agent would be restarted twice.
-            Self::RestartAgent => closed.read_only(false).destructive(true).idempotent(false),
+            Self::RestartAgent | Self::RestartStdioServers => {
+                closed.read_only(false).destructive(true).idempotent(false)
+            }
         }
     }
 }
@@ -205,6 +263,8 @@ pub(crate) fn answered(answer: Answer) -> CallToolResult {
         Answer::Restarted(restarted) => serde_json::to_value(restarted),
         Answer::Handoff(handoff) => serde_json::to_value(handoff),
         Answer::Logs(lines) => serde_json::to_value(lines),
+        Answer::StdioServers(servers) => serde_json::to_value(StdioServers { servers }),
+        Answer::StdioRestarted(restarted) => serde_json::to_value(restarted),
         Answer::Terminal(_)
         | Answer::McpConfig(_)
         | Answer::Protected(_)
@@ -237,6 +297,7 @@ pub(crate) fn delivery(answer: &Answer) -> Option<u64> {
     match answer {
         Answer::Agent(agent) => agent.delivery,
         Answer::Restarted(restarted) => restarted.delivery,
+        Answer::StdioRestarted(restarted) => restarted.delivery,
         _ => None,
     }
 }
@@ -246,6 +307,13 @@ pub(crate) fn delivery(answer: &Answer) -> Option<u64> {
 struct Agents {
     /// The agents of the config file.
     agents: Vec<AgentView>,
+}
+
+/// What `list_stdio_servers` answers.
+#[derive(Serialize, JsonSchema)]
+struct StdioServers {
+    /// The declared servers that run.
+    servers: Vec<StdioServer>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -292,6 +360,43 @@ struct Logs {
     #[serde(default)]
     lines: Lines,
 }
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RestartStdio {
+    /// Names of servers, as in `list_stdio_servers`. Left out: all that the config declares.
+    #[schemars(schema_with = "schema::names")]
+    #[serde(default)]
+    names: Option<Vec<Name>>,
+    /// Only those whose program or script on disk is newer.
+    #[schemars(with = "bool")]
+    #[serde(default)]
+    stale_only: Option<bool>,
+    /// Only those whose client is gone.
+    #[schemars(with = "bool")]
+    #[serde(default)]
+    orphaned_only: Option<bool>,
+    /// Also the server through which this call comes, after its answer.
+    #[schemars(with = "bool")]
+    #[serde(default)]
+    include_self: Option<bool>,
+    /// Touches nothing and tells in note what would be ended.
+    #[schemars(with = "bool")]
+    #[serde(default)]
+    dry_run: Option<bool>,
+    /// How long to watch whether the clients start them again, in milliseconds; 3000 if left out.
+    #[schemars(with = "u64", range(max = RESPAWN_WAIT_MS_MAX))]
+    #[serde(default)]
+    respawn_wait_ms: Option<Milliseconds<RESPAWN_WAIT_MS_MAX>>,
+    /// How long after the delivery of the answer the calling server ends, in milliseconds; 500 if left out.
+    #[schemars(with = "u64", range(max = SELF_DELAY_MS_MAX))]
+    #[serde(default)]
+    self_delay_ms: Option<Milliseconds<SELF_DELAY_MS_MAX>>,
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "u64")]
+struct Milliseconds<const MAX: u64>(u64);
 
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
@@ -357,6 +462,14 @@ impl TryFrom<String> for RequestId {
     }
 }
 
+impl<const MAX: u64> TryFrom<u64> for Milliseconds<MAX> {
+    type Error = String;
+
+    fn try_from(milliseconds: u64) -> Result<Self, String> {
+        if milliseconds <= MAX { Ok(Self(milliseconds)) } else { Err(format!("milliseconds: at most {MAX}")) }
+    }
+}
+
 impl TryFrom<u32> for Lines {
     type Error = String;
 
@@ -375,7 +488,8 @@ mod tests {
 
     fn request(tool: &str, arguments: Value) -> Result<Request, Failure> {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-        Tool::named(tool).unwrap().request(arguments)
+        let ends = (SocketAddr::from(([127, 0, 0, 1], 1)), SocketAddr::from(([127, 0, 0, 1], 2)));
+        Tool::named(tool).unwrap().request(arguments, ends)
     }
 
     fn refusal(tool: &str, arguments: Value) -> String {
@@ -419,6 +533,9 @@ mod tests {
             ("restart_agent", json!({ "note": "\u{1b}[2J" }), "note: "),
             ("restart_agent", json!({ "requestId": "" }), "requestId: "),
             ("restart_agent", json!({ "requestId": "r".repeat(129) }), "requestId: "),
+            ("restart_stdio_servers", json!({ "respawnWaitMs": 60_001 }), "milliseconds: "),
+            ("restart_stdio_servers", json!({ "selfDelayMs": 60_001 }), "milliseconds: "),
+            ("restart_stdio_servers", json!({ "names": ["../x"] }), "name: "),
         ] {
             let message = refusal(tool, arguments);
             assert!(message.starts_with(field), "{message}");
@@ -434,12 +551,14 @@ mod tests {
         let path = |tool, arguments| match request(tool, arguments).unwrap() {
             Request::Start { path, .. } | Request::Stop { path, .. } => path,
             Request::Restart(restart) => restart.path,
+            Request::RestartStdioServers(restart) => restart.path,
             other => panic!("{other:?}"),
         };
         for (tool, path) in [
             ("start_agent", path("start_agent", json!({ "name": "a" }))),
             ("stop_agent", path("stop_agent", json!({ "name": "a" }))),
             ("restart_agent", path("restart_agent", json!({}))),
+            ("restart_stdio_servers", path("restart_stdio_servers", json!({}))),
         ] {
             assert!(RestartPath::from_door(&path).is_ok(), "{tool}");
         }
@@ -449,11 +568,15 @@ mod tests {
     fn null_stands_for_an_argument_that_was_left_out() {
         let all_null = json!({ "name": null, "note": null, "resume": null, "requestId": null });
         assert_eq!(request("restart_agent", all_null), request("restart_agent", json!({})));
+        let all_null = json!({ "names": null, "staleOnly": null, "dryRun": null, "respawnWaitMs": null });
+        assert_eq!(request("restart_stdio_servers", all_null), request("restart_stdio_servers", json!({})));
     }
 
     #[test]
     fn a_restart_is_never_said_to_be_repeatable() {
-        let annotations = Tool::RestartAgent.annotations();
-        assert_eq!((annotations.idempotent_hint, annotations.read_only_hint), (Some(false), Some(false)));
+        for tool in [Tool::RestartAgent, Tool::RestartStdioServers] {
+            let annotations = tool.annotations();
+            assert_eq!((annotations.idempotent_hint, annotations.read_only_hint), (Some(false), Some(false)));
+        }
     }
 }

@@ -196,6 +196,9 @@ pub(crate) enum Command {
     },
     /// Find what is wrong with config, programs, daemon, endpoint and agents; exit 1 if something is
     Doctor,
+    /// See which stdio MCP servers run, and restart them; the config's stdioServers declares them
+    #[command(subcommand)]
+    Servers(ServersCommand),
     /// See an agent restart itself, in a temporary folder that is removed afterwards
     Demo,
     /// Show the note that the process before left for an agent
@@ -270,6 +273,49 @@ pub(crate) enum ConfigCommand {
         /// The agent
         name: Option<String>,
     },
+}
+
+/// What to do with stdio MCP servers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServersCommand {
+    /// Show those that run, and whose they are
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only those whose program or script on disk is newer than the process
+        #[arg(long)]
+        stale: bool,
+        /// Only those whose client is gone
+        #[arg(long)]
+        orphaned: bool,
+    },
+    /// End those that run and see whether their clients start them again
+    Restart(RestartServers),
+}
+
+/// Which servers to restart, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RestartServers {
+    /// Names of the config's stdioServers
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// All of them
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) all: bool,
+    /// Of these, or of all, only those whose program or script on disk is newer than the process
+    #[arg(long)]
+    pub(crate) stale: bool,
+    /// Of these, or of all, only those whose client is gone
+    #[arg(long)]
+    pub(crate) orphaned: bool,
+    /// Also the server below which this command runs, once it has its answer
+    #[arg(long)]
+    pub(crate) include_self: bool,
+    /// Touch nothing and say what would be ended
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long to watch whether they are started again [default: 3]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) wait: Option<Duration>,
 }
 
 /// What a restart does with the conversation.

@@ -13,6 +13,7 @@ use mcp_restart_protocol::client::{self, ClientError, PATIENCE};
 use mcp_restart_protocol::codec::{CodecError, FRAME_MAX, Frames};
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, PROTOCOL, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
+use mcp_restart_protocol::stdio::{StdioRestartRequest, StdioRestarted, StdioServer};
 use mcp_restart_protocol::upgrade::{Ask, Leave, Leaving, Offer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -170,6 +171,21 @@ impl Daemon {
     /// The MCP config of an agent.
     pub(crate) async fn mcp_config(&mut self, name: String) -> Result<McpConfig, Problem> {
         expect!(self.ask(Request::McpConfig { name }).await??, Answer::McpConfig)
+    }
+
+    /// The stdio servers that run.
+    pub(crate) async fn stdio_servers(&mut self) -> Result<Vec<StdioServer>, Problem> {
+        expect!(self.ask(Request::StdioServers).await??, Answer::StdioServers)
+    }
+
+    /// Ends stdio servers and tells what became of them, however long that takes.
+    pub(crate) async fn restart_stdio_servers(
+        &mut self,
+        request: StdioRestartRequest,
+    ) -> Result<StdioRestarted, Problem> {
+        let id = self.send(Request::RestartStdioServers(request)).await?;
+        let restarted = expect!(self.answer_to(id).await??, Answer::StdioRestarted)?;
+        Ok(*restarted)
     }
 
     /// The next event; the request before has to be `Subscribe`.

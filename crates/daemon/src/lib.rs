@@ -23,6 +23,7 @@ mod run;
 mod server;
 mod start_error;
 mod state_dir;
+mod stdio;
 mod successor;
 
 use arguments::Arguments;

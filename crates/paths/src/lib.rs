@@ -26,12 +26,16 @@ pub enum RestartPath {
     McpStop,
     /// `restart_agent` over MCP.
     McpRestart,
+    /// `restart_stdio_servers` over MCP.
+    McpRestartServers,
     /// `mcp-restartctl start`, and the start that `run` does.
     CtlStart,
     /// `mcp-restartctl stop`.
     CtlStop,
     /// `mcp-restartctl restart`.
     CtlRestart,
+    /// `mcp-restartctl servers restart`.
+    CtlRestartServers,
     /// `mcp-restartctl down`.
     CtlDown,
     /// `mcp-restartctl up`, and the daemon that `run` and `demo` bring up.
@@ -65,13 +69,15 @@ pub struct UnknownRestartPath {
 
 impl RestartPath {
     /// Every path, in the order of the registry.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::McpStart,
         Self::McpStop,
         Self::McpRestart,
+        Self::McpRestartServers,
         Self::CtlStart,
         Self::CtlStop,
         Self::CtlRestart,
+        Self::CtlRestartServers,
         Self::CtlDown,
         Self::CtlUp,
         Self::CtlUpgrade,
@@ -97,9 +103,11 @@ impl RestartPath {
             Self::McpStart
                 | Self::McpStop
                 | Self::McpRestart
+                | Self::McpRestartServers
                 | Self::CtlStart
                 | Self::CtlStop
                 | Self::CtlRestart
+                | Self::CtlRestartServers
                 | Self::CtlDown
                 | Self::CtlUpgrade
         )

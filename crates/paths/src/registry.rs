@@ -104,6 +104,14 @@ impl RestartPath {
                  two restarts at the same time are one.",
                 &["crates/bridge/src/tools.rs"],
             ),
+            Self::McpRestartServers => sanctioned(
+                "mcp_restart_stdio_servers",
+                "`restart_stdio_servers` over MCP: SIGTERM to stdio MCP servers, SIGKILL after their grace period; their clients start them again.",
+                "Only servers that the config declares, known by the program or script that they run and never by a word of their command \
+                 line; only the same user's, and only as far as the caller's `control` reaches; the identity is checked before each signal; \
+                 never an agent or a program of ours; the server that asks ends after its answer, if at all.",
+                &["crates/bridge/src/tools.rs"],
+            ),
             Self::CtlStart => sanctioned(
                 "ctl_start",
                 "`mcp-restartctl start`, and the start that `run` does.",
@@ -126,6 +134,12 @@ impl RestartPath {
                 "`mcp-restartctl restart`.",
                 "As for `mcp_restart_agent`; an agent that uses the command line is recognised and has its `control`.",
                 &["crates/ctl/src/commands/lifecycle.rs", "crates/daemon/src/fleet/intent.rs"],
+            ),
+            Self::CtlRestartServers => sanctioned(
+                "ctl_restart_servers",
+                "`mcp-restartctl servers restart`.",
+                "As for `mcp_restart_stdio_servers`; an agent that uses the command line is recognised and has its `control`.",
+                &["crates/ctl/src/commands/servers.rs"],
             ),
             Self::CtlDown => sanctioned(
                 "ctl_down",

@@ -2,6 +2,7 @@
 
 use crate::agent::{AgentView, LastExit};
 use crate::codec::{Decode, Encode};
+use crate::stdio::{StdioRestarted, StdioServer};
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,6 +42,10 @@ pub enum Answer {
     Handoff(Box<Handoff>),
     /// To `Logs`.
     Logs(LogLines),
+    /// To `StdioServers`.
+    StdioServers(Vec<StdioServer>),
+    /// To `RestartStdioServers`.
+    StdioRestarted(Box<StdioRestarted>),
     /// To `Terminal`.
     Terminal(Terminal),
     /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.

@@ -10,6 +10,10 @@ use crate::answer::{
 use crate::codec::{Decode, Encode, from_bytes, to_bytes};
 use crate::request::{ClientFrame, Credential, Request, RestartRequest};
 use crate::shim::{FromShim, KeepChildren, Leftover, ShimExit, ShimFacts, ShimLaunch, ToShim};
+use crate::stdio::{
+    NotRespawned, Respawned, StdioClient, StdioFailure, StdioRestartRequest, StdioRestarted, StdioServer,
+    StdioStatus,
+};
 use crate::timestamp::Timestamp;
 use std::fmt::{Debug, Write as _};
 
@@ -42,6 +46,10 @@ fn exit() -> LastExit {
         leftovers: 2,
         message,
     }
+}
+
+fn client() -> StdioClient {
+    StdioClient { program: "p".into(), pid: 7, agent: Some("a".into()) }
 }
 
 fn view() -> AgentView {
@@ -84,6 +92,18 @@ fn the_bytes_of_every_request_are_pinned() {
         Request::Restart(restart),
         Request::Handoff { name: Some(name.clone()) },
         Request::Logs { name: name.clone(), lines: 300 },
+        Request::StdioServers,
+        Request::RestartStdioServers(StdioRestartRequest {
+            path: "p".into(),
+            names: vec!["s".into()],
+            stale_only: true,
+            orphaned_only: false,
+            include_self: true,
+            dry_run: false,
+            respawn_wait_ms: 3,
+            self_delay_ms: 4,
+            connection: Some(("127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap())),
+        }),
         Request::Terminal { name: name.clone() },
         Request::McpConfig { name },
         Request::Subscribe,
@@ -167,6 +187,27 @@ fn the_bytes_of_every_answer_are_pinned() {
         answer(Answer::Restarted(Box::new(restarted))),
         answer(Answer::Handoff(Box::new(handoff))),
         answer(Answer::Logs(LogLines { lines: vec!["l".into()], truncated: true })),
+        answer(Answer::StdioServers(vec![StdioServer {
+            name: "s".into(),
+            pid: 1,
+            ppid: 2,
+            command: "c".into(),
+            started_at: Timestamp(3),
+            client: Some(client()),
+            orphaned: true,
+            stale: false,
+        }])),
+        answer(Answer::StdioRestarted(Box::new(StdioRestarted {
+            status: StdioStatus::Partial,
+            killed_other: 1,
+            killed: vec![2],
+            failed: vec![StdioFailure { pid: 3, error: "e".into() }],
+            respawned: vec![Respawned { old_pid: 2, new_pid: 4, client: client() }],
+            not_respawned: vec![NotRespawned { pid: 5, client: client() }],
+            self_exit_scheduled: true,
+            note: "n".into(),
+            delivery: Some(6),
+        }))),
         answer(Answer::Terminal(Terminal { socket: "s".into(), generation: 2 })),
         answer(Answer::McpConfig(McpConfig { file: "f".into(), content: "c".into() })),
         answer(Answer::Protected(
@@ -227,6 +268,17 @@ fn the_bytes_of_every_word_are_pinned() {
         Code::InvalidArgument,
         Code::Internal,
     ]));
+    insta::assert_snapshot!(lines(vec![
+        StdioStatus::Success,
+        StdioStatus::Partial,
+        StdioStatus::Failed,
+        StdioStatus::DryRun,
+    ]), @r"
+    Success 00
+    Partial 01
+    Failed 02
+    DryRun 03
+    ");
 }
 
 #[test]

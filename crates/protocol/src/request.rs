@@ -3,6 +3,7 @@
 use crate::agent::Resume;
 use crate::answer::Caller;
 use crate::codec::{Decode, Encode};
+use crate::stdio::StdioRestartRequest;
 use std::net::SocketAddr;
 
 /// The longest note of a restart, in bytes.
@@ -89,6 +90,10 @@ pub enum Request {
         /// How many, at most [`LOG_LINES_MAX`].
         lines: u32,
     },
+    /// The stdio MCP servers of the config that run. Answer: `StdioServers`.
+    StdioServers,
+    /// End such servers and see whether their clients start them again. Answer: `StdioRestarted`.
+    RestartStdioServers(StdioRestartRequest),
     /// Where to attach to an agent's terminal. Answer: `Terminal`.
     Terminal {
         /// The agent.

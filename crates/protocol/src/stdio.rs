@@ -3,6 +3,7 @@
 use crate::codec::{Decode, Encode};
 use crate::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// How long a restart watches whether clients start their servers again, in milliseconds, if not told.
 pub const RESPAWN_WAIT_MS: u64 = 3_000;
@@ -70,6 +71,9 @@ pub struct StdioRestartRequest {
     /// The time between the delivery of the answer and the end of the server that asked, at most
     /// [`SELF_DELAY_MS_MAX`].
     pub self_delay_ms: u64,
+    /// The caller's end of its TCP connection and the bridge's, if it came over HTTP: by them the server through
+    /// which it came is found.
+    pub connection: Option<(SocketAddr, SocketAddr)>,
 }
 
 /// What became of a restart of servers.

@@ -94,7 +94,7 @@ mod tests {
     use mcp_restart_process::{Child, Exit, Spawn, spawn};
     use std::io::{BufRead as _, BufReader, pipe};
 
-    const PATH: RestartPath = RestartPath::CtlRestart;
+    const PATH: RestartPath = RestartPath::CtlRestartServers;
 
     /// A shell that has come as far as to say so.
     fn shell(script: &str) -> (Child, u64) {

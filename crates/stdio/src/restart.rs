@@ -288,7 +288,7 @@ mod tests {
 
     fn request() -> StdioRestartRequest {
         StdioRestartRequest {
-            path: RestartPath::CtlRestart.id().to_owned(),
+            path: RestartPath::CtlRestartServers.id().to_owned(),
             names: Vec::new(),
             stale_only: false,
             orphaned_only: false,
@@ -296,6 +296,7 @@ mod tests {
             dry_run: false,
             respawn_wait_ms: 0,
             self_delay_ms: 0,
+            connection: None,
         }
     }
 

@@ -10,6 +10,9 @@ use mcp_restart_protocol::answer::{
 use mcp_restart_protocol::codec::Frames;
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, Verb};
 use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
+use mcp_restart_protocol::stdio::{
+    NotRespawned, Respawned, StdioClient, StdioFailure, StdioRestarted, StdioServer, StdioStatus,
+};
 use mcp_restart_protocol::timestamp::Timestamp;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use serde_json::Value;
@@ -180,6 +183,10 @@ pub(super) fn agent(name: &str) -> AgentView {
     }
 }
 
+fn client() -> StdioClient {
+    StdioClient { program: "claude".to_owned(), pid: 4, agent: None }
+}
+
 pub(super) fn carried_out(request: &Request) -> Answer {
     match request {
         Request::List { .. } => Answer::Agents(vec![agent("claude"), agent("codex")]),
@@ -229,6 +236,27 @@ pub(super) fn carried_out(request: &Request) -> Answer {
         })),
         Request::Logs { .. } => Answer::Logs(LogLines { lines: vec!["a line".to_owned()], truncated: false }),
         Request::Authenticate => Answer::Admitted(Caller::LocalUser { pid: Some(4711) }),
+        Request::StdioServers => Answer::StdioServers(vec![StdioServer {
+            name: "tuiml".to_owned(),
+            pid: 5,
+            ppid: 4,
+            command: "tuiml-mcp".to_owned(),
+            started_at: Timestamp(1_796_040_000_123),
+            client: Some(client()),
+            orphaned: false,
+            stale: true,
+        }]),
+        Request::RestartStdioServers(_) => Answer::StdioRestarted(Box::new(StdioRestarted {
+            status: StdioStatus::Success,
+            killed_other: 1,
+            killed: vec![5],
+            failed: vec![StdioFailure { pid: 6, error: "traced".to_owned() }],
+            respawned: vec![Respawned { old_pid: 5, new_pid: 7, client: client() }],
+            not_respawned: vec![NotRespawned { pid: 8, client: client() }],
+            self_exit_scheduled: true,
+            note: "done".to_owned(),
+            delivery: Some(8),
+        })),
         Request::Terminal { .. }
         | Request::McpConfig { .. }
         | Request::Subscribe

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The arguments of a call of each tool that is carried out.
-fn calls() -> [(&'static str, Value); 7] {
+fn calls() -> [(&'static str, Value); 9] {
     [
         ("list_agents", json!({})),
         ("server_status", json!({})),
@@ -17,6 +17,8 @@ fn calls() -> [(&'static str, Value); 7] {
         ("restart_agent", json!({ "name": "claude", "note": "n", "resume": "fresh", "requestId": "r" })),
         ("get_handoff", json!({})),
         ("agent_logs", json!({ "name": "claude", "lines": 10 })),
+        ("list_stdio_servers", json!({})),
+        ("restart_stdio_servers", json!({ "names": ["tuiml"], "staleOnly": true, "respawnWaitMs": 0 })),
     ]
 }
 

@@ -10,6 +10,7 @@ mod guard;
 mod lifecycle;
 mod logs;
 mod paths;
+mod servers;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ mod upgrade;
 pub(crate) use daemon::{bring_up, serving};
 pub(crate) use follow::{Following, Piece};
 
-use crate::arguments::{Command, Hook};
+use crate::arguments::{Command, Hook, ServersCommand};
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use crate::{attach, daemon_process, demo};
@@ -62,6 +63,10 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Pro
         }
         Command::Clear => guard::clear(context).await?,
         Command::Paths { markdown } => paths::paths(context, markdown)?,
+        Command::Servers(ServersCommand::List { stale, orphaned }) => {
+            servers::list(context, servers::Filter { stale, orphaned }).await?;
+        }
+        Command::Servers(ServersCommand::Restart(which)) => return servers::restart(context, which).await,
         Command::Demo => return demo::demo(context).await,
         Command::Handoff { name } => show::handoff(context, name).await?,
         Command::McpConfig { name } => show::mcp_config(context, name).await?,

@@ -75,6 +75,8 @@ impl FleetTask {
     }
 
     fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.members.iter().all(|(_, member)| member.report.steady)
+        self.pending.is_empty()
+            && self.stdio_restarts == 0
+            && self.members.iter().all(|(_, member)| member.report.steady)
     }
 }

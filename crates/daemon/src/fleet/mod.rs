@@ -29,12 +29,14 @@ mod repetition;
 mod requests;
 mod rights;
 mod rollback;
+mod stdio;
 mod store;
 mod task;
 mod tokens;
 mod trials;
 
 pub(crate) use leave::another_upgrade;
+pub(crate) use stdio::{Awaited, Lease, StdioGrant};
 pub(crate) use store::check as check_stored;
 
 use crate::children::Children;
@@ -48,6 +50,7 @@ use mcp_restart_protocol::answer::{
 };
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::RestartRequest;
+use mcp_restart_stdio::Scope;
 use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
@@ -216,6 +219,19 @@ enum Message {
         reply: oneshot::Sender<()>,
     },
     Stay,
+    StdioScope {
+        reply: oneshot::Sender<Scope>,
+    },
+    RestartStdio {
+        caller: Caller,
+        lease: stdio::Lease,
+        reply: Reply<StdioGrant>,
+    },
+    /// A lease was given back.
+    StdioRestarted,
+    AwaitDelivery {
+        reply: oneshot::Sender<Awaited>,
+    },
     /// From an agent task.
     Report(agent::Report),
 }

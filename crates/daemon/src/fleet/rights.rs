@@ -2,6 +2,7 @@
 
 use mcp_restart_config::Control;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
+use mcp_restart_stdio::Reach;
 
 /// Whether the caller may start, stop or restart `target`; `control` is what the config grants the
 /// calling agent, or somebody who may be any of them.
@@ -35,6 +36,20 @@ pub(super) fn may_have_token(caller: &Caller, control: Control, target: &str) ->
     match caller {
         Caller::Unknown => as_unknown(control),
         _ => may_read(caller, control, target),
+    }
+}
+
+/// Which stdio MCP servers the caller may restart.
+pub(super) fn stdio_reach(caller: &Caller, control: Control) -> Result<Reach, Failure> {
+    let name = match caller {
+        Caller::Agent { name } => name,
+        Caller::Unknown => return as_unknown(control).map(|()| Reach::Everything),
+        Caller::Operator | Caller::LocalUser { .. } | Caller::Supervisor => return Ok(Reach::Everything),
+    };
+    match control {
+        Control::All => Ok(Reach::Everything),
+        Control::SelfOnly => Ok(Reach::Below(name.clone())),
+        Control::None => Err(refused(name, "none", "read only")),
     }
 }
 
@@ -88,6 +103,16 @@ mod tests {
             assert_eq!(refusal.code, ErrorCode::NotAllowed);
             assert!(may_upgrade(&Caller::LocalUser { pid: None }, control, managed).is_ok());
         }
+    }
+
+    #[test]
+    fn an_agent_restarts_the_servers_that_its_control_reaches() {
+        let agent = Caller::Agent { name: "a".into() };
+        assert_eq!(stdio_reach(&agent, Control::All), Ok(Reach::Everything));
+        assert_eq!(stdio_reach(&agent, Control::SelfOnly), Ok(Reach::Below("a".into())));
+        assert_eq!(stdio_reach(&agent, Control::None).unwrap_err().code, ErrorCode::NotAllowed);
+        assert_eq!(stdio_reach(&Caller::Operator, Control::None), Ok(Reach::Everything));
+        assert!(stdio_reach(&Caller::Unknown, Control::None).is_err());
     }
 
     #[test]

@@ -54,6 +54,10 @@ pub(super) struct FleetTask {
     closing: Option<oneshot::Sender<()>>,
     pub(super) is_closing: bool,
     pub(super) leave: Leave,
+    /// How many restarts of stdio servers are under way.
+    pub(super) stdio_restarts: usize,
+    /// Who waits for the delivery of an answer that is about no agent.
+    pub(super) deliveries: HashMap<u64, oneshot::Sender<()>>,
 }
 
 /// A request that an agent task works on.
@@ -119,6 +123,8 @@ impl FleetTask {
             closing: None,
             is_closing: false,
             leave: Leave::Staying,
+            stdio_restarts: 0,
+            deliveries: HashMap::new(),
         };
         task.enlist();
         task.take_up(adopted, autostart);
@@ -186,7 +192,17 @@ impl FleetTask {
             Message::Logs { caller, name, lines, reply } => {
                 let _ = reply.send(self.logs(&caller, &name, lines));
             }
+            Message::StdioScope { reply } => {
+                self.refresh();
+                let _ = reply.send(self.stdio_scope());
+            }
+            Message::RestartStdio { caller, lease, reply } => {
+                let _ = reply.send(self.grant_stdio_restart(&caller, lease));
+            }
+            Message::StdioRestarted => self.stdio_restarts = self.stdio_restarts.saturating_sub(1),
+            Message::AwaitDelivery { reply } => self.await_delivery(reply),
             Message::Delivered { delivery } => {
+                self.tell_delivered(delivery);
                 self.members.order_all(|| Order::Event(MachineEvent::Delivered(Ticket(delivery))));
             }
             Message::Connected { agent } => self.connected(&agent),

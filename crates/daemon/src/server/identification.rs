@@ -92,6 +92,16 @@ impl Identification {
         }
     }
 
+    /// The process at the far end of the bridge's connection with these ends, where the system tells.
+    pub(super) async fn process_at(&self, connection: Option<(SocketAddr, SocketAddr)>) -> Option<u32> {
+        let (peer, local) = connection?;
+        let found = spawn_blocking(move || match tcp_peer(local, peer) {
+            TcpPeer::Local { inode, .. } => owner_of_socket(inode),
+            TcpPeer::Nobody | TcpPeer::Untold => None,
+        });
+        found.await.ok().flatten()
+    }
+
     async fn of_pid(&self, pid: u32) -> Process {
         match self.fleet.agent_of_process(pid).await {
             Some(agent) => Process::Below(agent),

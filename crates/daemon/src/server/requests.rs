@@ -6,6 +6,7 @@ use super::talk::is_over_http;
 use crate::fleet::{Glance, Lifecycle};
 use crate::governance::{Note, gate, protected};
 use crate::program::Change;
+use crate::stdio;
 use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::table;
 use mcp_restart_protocol::agent::AgentView;
@@ -14,6 +15,7 @@ use mcp_restart_protocol::contamination::Contamination;
 use mcp_restart_protocol::journal::{Happening, Line, Outcome, Peer, Well};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{Credential, Request};
+use mcp_restart_protocol::stdio::{StdioRestartRequest, StdioRestarted};
 use std::time::{Duration, Instant};
 
 /// Where requests come from.
@@ -54,7 +56,16 @@ impl Context {
             self.fleet.connected(name.clone());
         }
         let peer = Peer { uid: from.peer.uid, pid: from.peer.pid };
-        self.carry_out(caller, peer, allows_stale, request).await
+        match request {
+            Request::RestartStdioServers(request) => {
+                let path = request.path.clone();
+                let asked = Asked { caller, peer, allows_stale, path: &path, agent: None };
+                let ends = request.connection;
+                let pid = if over_http { self.identification.process_at(ends).await } else { Some(peer.pid) };
+                self.restart_servers(asked, pid, request).await.map(Box::new).map(Answer::StdioRestarted)
+            }
+            request => self.carry_out(caller, peer, allows_stale, request).await,
+        }
     }
 
     async fn carry_out(
@@ -95,6 +106,7 @@ impl Context {
                 let answer = self.govern(asked, restart, |answer| (&answer.agent, answer.delivery)).await;
                 answer.map(Box::new).map(Answer::Restarted)
             }
+            Request::StdioServers => stdio::list(&self.fleet).await.map(Answer::StdioServers),
             Request::Handoff { name } => {
                 self.fleet.handoff(caller, name).await.map(Box::new).map(Answer::Handoff)
             }
@@ -113,8 +125,8 @@ impl Context {
                 self.note_marker(caller, peer);
                 Ok(Answer::Done)
             }
-            Request::Subscribe => {
-                Err(Failure::new(ErrorCode::Internal, "a subscription was taken for a request"))
+            Request::RestartStdioServers(_) | Request::Subscribe => {
+                Err(Failure::new(ErrorCode::Internal, "a request came to where it is not carried out"))
             }
         }
     }
@@ -159,6 +171,39 @@ impl Context {
             duration_ms: Some(millis(begun.elapsed())),
             config_before: before.launch,
             config_after: after.launch,
+            ..Line::now(Happening::Requested)
+        });
+        result
+    }
+
+    /// Restarts stdio servers for the process `pid`, where that is known, if it may, and writes down what became
+    /// of it.
+    async fn restart_servers(
+        &self,
+        asked: Asked<'_>,
+        pid: Option<u32>,
+        request: StdioRestartRequest,
+    ) -> Result<StdioRestarted, Failure> {
+        let Asked { caller, peer, allows_stale, path, .. } = asked;
+        let begun = Instant::now();
+        let result = match self.admit(&caller, allows_stale, path) {
+            Ok(path) => stdio::restart(&self.fleet, caller.clone(), pid, path, request).await,
+            Err(failure) => Err(failure),
+        };
+        self.journal.line(Line {
+            path_id: Some(path.to_owned()),
+            caller: Some(caller),
+            peer: Some(peer),
+            outcome: Some(match &result {
+                Ok(StdioRestarted { delivery: None, .. }) => Outcome::Well(Well::Done),
+                Ok(_) => Outcome::Well(Well::Accepted),
+                Err(failure) => Outcome::Failed(failure.code),
+            }),
+            message: Some(match &result {
+                Ok(restarted) => restarted.note.clone(),
+                Err(failure) => failure.message.clone(),
+            }),
+            duration_ms: Some(millis(begun.elapsed())),
             ..Line::now(Happening::Requested)
         });
         result

@@ -180,6 +180,7 @@ fn delivery_of(answer: &Answer) -> Option<u64> {
     match answer {
         Answer::Restarted(answer) => answer.delivery,
         Answer::Agent(answer) => answer.delivery,
+        Answer::StdioRestarted(answer) => answer.delivery,
         _ => None,
     }
 }
