@@ -33,7 +33,7 @@ impl Said {
                 words.push_str(&line);
             }
         }
-        let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).collect();
+        let lines: Vec<String> = text.lines().map(plain).filter(|line| !line.is_empty()).map(cut).collect();
         said.last_lines = lines.into_iter().rev().take(LINES).rev().collect();
         said
     }
@@ -54,12 +54,17 @@ impl Said {
     }
 }
 
-/// A line without what could do anything to a terminal, and not longer than is worth repeating.
+/// A line without what could do anything to a terminal.
 fn plain(line: &str) -> String {
     let line: String = line.chars().filter(|letter| !letter.is_control()).collect();
+    line.trim_end().to_owned()
+}
+
+/// A line that is not longer than is worth repeating. An error is repeated whole: its end may matter most.
+fn cut(line: String) -> String {
     match line.char_indices().nth(WIDTH) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line.trim_end().to_owned(),
+        None => line,
     }
 }
 
