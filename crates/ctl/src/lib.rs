@@ -18,6 +18,7 @@ mod daemon_process;
 mod demo;
 mod guard;
 mod problem;
+mod programs;
 mod render;
 mod said;
 mod screen;

@@ -28,11 +28,7 @@ fn held(state_dir: &Path) -> Vec<PathBuf> {
 
 /// The names of those whose facts can be read, each with the process id of its agent.
 pub(crate) fn living_agents(state_dir: &Path) -> impl Iterator<Item = (String, Option<u32>)> {
-    held(state_dir).into_iter().filter_map(|file| {
-        let facts: Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-        let pid = facts.pointer("/agent/pid").and_then(Value::as_u64).and_then(|pid| pid.try_into().ok());
-        facts.get("exit").is_none_or(Value::is_null).then_some((facts.get("name")?.as_str()?.to_owned(), pid))
-    })
+    held(state_dir).into_iter().filter_map(|file| living_agent(&facts(&file)?))
 }
 
 /// Some of them by name, and how many more there are.
@@ -45,16 +41,21 @@ pub(crate) fn listed(all: &[String]) -> String {
 
 /// None for one that has ended, whose shim only keeps the word of it.
 fn described(file: &Path) -> Option<String> {
-    let facts = fs::read(file).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-    let Some(facts) = facts else { return Some(file.display().to_string()) };
-    if facts.get("exit").is_some_and(|exit| !exit.is_null()) {
-        return None;
-    }
-    let name = facts.get("name").and_then(Value::as_str)?;
-    Some(match facts.pointer("/agent/pid").and_then(Value::as_u64) {
-        Some(pid) => format!("{name} (pid {pid})"),
-        None => name.to_owned(),
+    let Some(facts) = facts(file) else { return Some(file.display().to_string()) };
+    Some(match living_agent(&facts)? {
+        (name, Some(pid)) => format!("{name} (pid {pid})"),
+        (name, None) => name,
     })
+}
+
+fn facts(file: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
+}
+
+/// None for one that has ended.
+fn living_agent(facts: &Value) -> Option<(String, Option<u32>)> {
+    let pid = facts.pointer("/agent/pid").and_then(Value::as_u64).and_then(|pid| pid.try_into().ok());
+    facts.get("exit").is_none_or(Value::is_null).then_some((facts.get("name")?.as_str()?.to_owned(), pid))
 }
 
 #[cfg(test)]

@@ -66,7 +66,10 @@ async fn end_after_answer(own: OwnEnd, awaited: Awaited, lease: Lease) {
     drop(lease);
 }
 
-async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+/// Does what takes long for a thread that others wait for.
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
     let done = spawn_blocking(work).await;
     done.map_err(|error| Failure::new(ErrorCode::Internal, format!("the work was not finished: {error}")))
 }

@@ -334,6 +334,16 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Daemon => f.write_str("the supervisor"),
+            Self::Bridge => f.write_str("the MCP endpoint"),
+            Self::Agent(name) => write!(f, "agent {name}"),
+        }
+    }
+}
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)

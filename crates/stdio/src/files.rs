@@ -191,7 +191,7 @@ mod tests {
     fn process(line: &str, program: &str) -> Known {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let reading = Reading::of(&arguments, Some(Path::new(program)));
-        let own = Own { arguments, program: Some(program.into()), folder: Some("/work".into()) };
+        let own = Own { arguments, program: Some(program.into()), folder: Some("/srv".into()) };
         let row = Row {
             pid: 7,
             parent: 1,
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_module_is_looked_for_where_python_finds_it() {
         let newer = STARTED + 1;
-        assert!(python("python3 -m a.b", &[("/work/a/b.py", newer, newer)]));
+        assert!(python("python3 -m a.b", &[("/srv/a/b.py", newer, newer)]));
         assert!(python(
             "/v/bin/python -m a",
             &[("/v/lib/python3.12/site-packages/a/__main__.py", newer, newer)]

@@ -2,6 +2,7 @@
 
 use crate::context::{Context, Place};
 use crate::problem::{Exit, Problem, faults};
+use crate::programs::{is_program, on_path};
 use crate::render;
 use crate::screen::Style;
 use mcp_restart_config::{Agent, Config, Inject, Kind, warnings};
@@ -101,9 +102,7 @@ fn program(agent: &Agent, path: Option<&OsStr>) -> Finding {
     let found = if agent.command.contains('/') {
         is_program(Path::new(&agent.command)).then(|| agent.command.clone())
     } else {
-        let folders = own.or(path).map(env::split_paths);
-        let mut files = folders.into_iter().flatten().map(|folder| folder.join(&agent.command));
-        files.find(|file| is_program(file)).map(|file| file.display().to_string())
+        on_path(&agent.command, own.or(path)).map(|file| file.display().to_string())
     };
     let Agent { name, command, .. } = agent;
     match found {
@@ -114,10 +113,6 @@ fn program(agent: &Agent, path: Option<&OsStr>) -> Finding {
             format!("install it, or `mcp-restartctl set {name} command=/path/to/{command}`, or env.PATH=…"),
         ),
     }
-}
-
-fn is_program(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 async fn examine_daemon(

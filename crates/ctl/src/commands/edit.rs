@@ -2,6 +2,7 @@
 
 use crate::context::{Context, no_config_file, same_file};
 use crate::problem::{Exit, Problem};
+use crate::programs::on_path;
 use crate::screen::Screen;
 use crate::talk::unknown_agent;
 use mcp_restart_config::Kind;
@@ -9,7 +10,6 @@ use mcp_restart_config::edit::{self, EditError, FoundAgent};
 use serde_json::json;
 use std::env;
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Writes a config file with the agents that are found on PATH.
@@ -102,12 +102,8 @@ fn agent_names(context: &Context) -> Vec<String> {
 
 /// The agent CLIs that a PATH leads to.
 fn found_agents(path: Option<&OsStr>) -> Vec<FoundAgent> {
-    let folders: Vec<_> = path.map(|path| env::split_paths(path).collect()).unwrap_or_default();
-    let is_program = |file: &Path| {
-        file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-    };
-    let on_path = |kind: &Kind| folders.iter().any(|folder| is_program(&folder.join(kind.as_str())));
-    let known = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Generic).filter(on_path);
+    let is_there = |kind: &Kind| on_path(kind.as_str(), path).is_some();
+    let known = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Generic).filter(is_there);
     known
         .map(|kind| FoundAgent { name: kind.as_str().to_owned(), command: kind.as_str().to_owned() })
         .collect()
@@ -117,6 +113,7 @@ fn found_agents(path: Option<&OsStr>) -> Vec<FoundAgent> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn agents_are_found_where_path_has_a_program_of_their_name() {

@@ -1,6 +1,6 @@
 //! `events`: what was asked for, what became of it, and what happened unasked. Reads the file itself; no daemon is needed.
 
-use crate::commands::follow::{Piece, Snapshot};
+use crate::commands::follow::{Piece, Snapshot, WholeLines};
 use crate::commands::logs::LOOK;
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
@@ -36,11 +36,11 @@ pub(crate) async fn events(context: &Context, options: Options) -> Result<(), Pr
     let unreadable = |error| Problem::caused(Exit::Failed, format!("cannot read {}", file.display()), &error);
     let wanted = |line: &Line| options.agent.is_none() || line.agent == options.agent;
     let mut snapshot = Snapshot::of(&file, usize::MAX, None).map_err(unreadable)?;
-    let mut lines = Lines::default();
+    let mut lines = WholeLines::default();
     let mut newest = VecDeque::new();
     let most = options.lines.unwrap_or(EVENTS);
     while let Some(bytes) = snapshot.next().map_err(unreadable)? {
-        newest.extend(lines.take(&bytes).filter(wanted));
+        newest.extend(parsed(&lines.take(&bytes)).filter(wanted));
         let surplus = newest.len().saturating_sub(most);
         newest.drain(..surplus);
     }
@@ -57,7 +57,7 @@ pub(crate) async fn events(context: &Context, options: Options) -> Result<(), Pr
         while let Some(piece) = following.next().map_err(unreadable)? {
             match piece {
                 Piece::Bytes(bytes) => {
-                    lines.take(&bytes).filter(wanted).try_for_each(|line| show(screen, &line))?;
+                    parsed(&lines.take(&bytes)).filter(wanted).try_for_each(|line| show(screen, &line))?;
                 }
                 Piece::Gap => screen.warning("events may be missing here"),
             }
@@ -66,21 +66,9 @@ pub(crate) async fn events(context: &Context, options: Options) -> Result<(), Pr
     }
 }
 
-/// Lines out of pieces. What is no event is left out: half a line is what a daemon that was killed may leave.
-#[derive(Default)]
-struct Lines {
-    partial: Vec<u8>,
-}
-
-impl Lines {
-    fn take(&mut self, bytes: &[u8]) -> impl Iterator<Item = Line> + use<> {
-        self.partial.extend_from_slice(bytes);
-        let end = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
-        let whole: Vec<u8> = self.partial.drain(..end).collect();
-        let lines: Vec<_> =
-            whole.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
-        lines.into_iter()
-    }
+/// The events in whole lines. What is none is left out: half a line is what a daemon that was killed may leave.
+fn parsed(lines: &[u8]) -> impl Iterator<Item = Line> {
+    lines.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
 }
 
 fn show(screen: &Screen, line: &Line) -> Result<(), Problem> {

@@ -57,6 +57,30 @@ pub(crate) enum Piece {
     Gap,
 }
 
+/// Whole lines out of pieces.
+#[derive(Debug, Default)]
+pub(crate) struct WholeLines {
+    partial: Vec<u8>,
+}
+
+impl WholeLines {
+    /// So much without a line feed is no line.
+    const LONG: usize = 256 * 1024;
+
+    /// The lines that end with this piece.
+    pub(crate) fn take(&mut self, piece: &[u8]) -> Vec<u8> {
+        self.partial.extend_from_slice(piece);
+        let end = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
+        let end = if end == 0 && self.partial.len() > Self::LONG { self.partial.len() } else { end };
+        self.partial.drain(..end).collect()
+    }
+
+    /// What has no end yet.
+    pub(crate) fn rest(self) -> Vec<u8> {
+        self.partial
+    }
+}
+
 impl Snapshot {
     /// The last `lines` lines, but none from before the last line that begins with `marker`, if there is such a
     /// line; a log that does not exist is empty.

@@ -1,7 +1,7 @@
 //! `guard` and `clear`: commands that would hit the supervisor or an agent are refused, and that is remembered.
 
 use crate::context::{Context, Place};
-use crate::guard::{Process, Protected, Refusal, Whose, judge};
+use crate::guard::{Process, Protected, Refusal, judge};
 use crate::problem::{Exit, Problem};
 use crate::shims;
 use mcp_restart_protocol::answer::{Answer, Caller, Owner, ProtectedProcess};
@@ -157,11 +157,7 @@ fn protected(processes: Vec<ProtectedProcess>, url: Option<&str>) -> Protected {
         group: Some(process.group),
         names: process.names,
         command: process.command,
-        whose: match process.owner {
-            Owner::Daemon => Whose::Daemon,
-            Owner::Bridge => Whose::Bridge,
-            Owner::Agent(name) => Whose::Agent(name),
-        },
+        owner: process.owner,
     };
     let port = url.and_then(|url| url.split(':').nth(2)?.split('/').next()?.parse().ok());
     Protected { processes: processes.into_iter().map(process).collect(), port }
@@ -169,19 +165,19 @@ fn protected(processes: Vec<ProtectedProcess>, url: Option<&str>) -> Protected {
 
 /// What is known where no daemon tells: what its programs are called, and which agents run on.
 fn without_daemon(place: &Place) -> Protected {
-    let named = |name: &str, pid, whose| Process {
+    let named = |name: &str, pid, owner| Process {
         pid,
         parent: None,
         group: pid,
         names: vec![name.to_owned()],
         command: name.to_owned(),
-        whose,
+        owner,
     };
     let mut processes =
-        vec![named("mcp-restartd", None, Whose::Daemon), named("mcp-restart-http", None, Whose::Bridge)];
+        vec![named("mcp-restartd", None, Owner::Daemon), named("mcp-restart-http", None, Owner::Bridge)];
     processes.extend(
         shims::living_agents(&place.state_dir)
-            .map(|(name, pid)| named(&name, pid, Whose::Agent(name.clone()))),
+            .map(|(name, pid)| named(&name, pid, Owner::Agent(name.clone()))),
     );
     Protected { processes, port: None }
 }
@@ -217,16 +213,16 @@ fn told(refusal: &Refusal) -> String {
 
 /// The right commands for what was meant.
 fn instead(refusal: &Refusal) -> String {
-    let advice = refusal.hits.iter().map(|whose| match whose {
-        Whose::Daemon => {
+    let advice = refusal.hits.iter().map(|owner| match owner {
+        Owner::Daemon => {
             "`mcp-restartctl upgrade` puts another daemon in its place and leaves every agent running, \
                           `mcp-restartctl down` stops everything"
                 .to_owned()
         }
-        Whose::Bridge => {
+        Owner::Bridge => {
             "the daemon keeps the endpoint running by itself, `mcp-restartctl upgrade` renews it".to_owned()
         }
-        Whose::Agent(name) => {
+        Owner::Agent(name) => {
             format!("`mcp-restartctl restart {name}` restarts it, `mcp-restartctl stop {name}` ends it")
         }
     });

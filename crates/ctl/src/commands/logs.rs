@@ -1,6 +1,6 @@
 //! `logs`: reads the log file itself.
 
-use crate::commands::follow::{Piece, Snapshot};
+use crate::commands::follow::{Piece, Snapshot, WholeLines};
 use crate::context::{Context, Place};
 use crate::problem::{Exit, Problem};
 use mcp_restart_config::lookup;
@@ -105,7 +105,7 @@ fn log_file_by_config(
 struct Printer<'a> {
     context: &'a Context,
     options: Options,
-    partial: Vec<u8>,
+    partial: WholeLines,
     /// For the one JSON document at the end.
     lines: Vec<String>,
 }
@@ -124,24 +124,19 @@ struct Line<'a> {
 
 impl<'a> Printer<'a> {
     fn new(context: &'a Context, options: Options) -> Self {
-        Self { context, options, partial: Vec::new(), lines: Vec::new() }
+        Self { context, options, partial: WholeLines::default(), lines: Vec::new() }
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), Problem> {
-        /// So much without a line feed is no line.
-        const LONG: usize = 256 * 1024;
         if self.options.raw && !self.context.screen.json {
             return self.context.screen.bytes(bytes);
         }
-        self.partial.extend_from_slice(bytes);
-        let end = self.partial.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
-        let end = if end == 0 && self.partial.len() > LONG { self.partial.len() } else { end };
-        let whole: Vec<u8> = self.partial.drain(..end).collect();
+        let whole = self.partial.take(bytes);
         self.text(&whole)
     }
 
     fn end(mut self) -> Result<(), Problem> {
-        let rest = std::mem::take(&mut self.partial);
+        let rest = std::mem::take(&mut self.partial).rest();
         self.text(&rest)?;
         if self.context.screen.json {
             return self.context.screen.value(&Lines { lines: self.lines });

@@ -1,16 +1,17 @@
 //! The judgement on a text.
 
-use super::protected::{Protected, Whose};
+use super::protected::Protected;
 use super::shell::{self, Command, Piece, Pipeline, Word};
 use super::targets::{self, Operand};
 use super::wrappers;
+use mcp_restart_protocol::answer::Owner;
 use std::collections::HashMap;
 
 /// Why a text may not be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// What it would hit, each once.
-    pub(crate) hits: Vec<Whose>,
+    pub(crate) hits: Vec<Owner>,
 }
 
 /// How deep scripts may be nested in scripts before the rest is taken for a kill of everything.
@@ -39,8 +40,8 @@ struct Judge<'a> {
     protected: &'a Protected,
     /// What was assigned in the text itself.
     variables: HashMap<String, Operand>,
-    kills: Vec<Whose>,
-    finds: Vec<Whose>,
+    kills: Vec<Owner>,
+    finds: Vec<Owner>,
     kills_unknown: bool,
 }
 
@@ -54,7 +55,7 @@ impl Judge<'_> {
             let mut before: Option<(String, Vec<Operand>)> = None;
             let mut lists_processes = false;
             // What is left of the processes that were listed.
-            let mut listed: Option<Vec<Whose>> = None;
+            let mut listed: Option<Vec<Owner>> = None;
             for command in pipeline {
                 self.inside(command, depth);
                 let words = self.words(command);
@@ -65,7 +66,7 @@ impl Judge<'_> {
                     targets::filter(&program, &operands, self.protected).filter(|_| lists_processes)
                 {
                     listed = Some(listed.map_or(through.clone(), |listed| {
-                        listed.into_iter().filter(|whose| through.contains(whose)).collect()
+                        listed.into_iter().filter(|owner| through.contains(owner)).collect()
                     }));
                 }
                 if wrappers::is_shell(&program) {
@@ -75,6 +76,17 @@ impl Judge<'_> {
             }
             self.finds.extend(listed.into_iter().flatten());
         }
+    }
+
+    /// A text that a command is given to run.
+    fn text(&mut self, text: &str, depth: usize) {
+        self.script(&shell::parse(text), depth + 1);
+    }
+
+    /// The same in words that are put together.
+    fn line(&mut self, words: &[Operand], depth: usize) {
+        let words: Vec<_> = words.iter().map(|word| word.text.as_str()).collect();
+        self.text(&words.join(" "), depth);
     }
 
     /// What is substituted into the words of a command, and the files it reads.
@@ -87,7 +99,7 @@ impl Judge<'_> {
         // The number of the daemon is in its lock.
         for word in command.words.iter().chain(&command.files) {
             if self.operand(word).text.ends_with("mcp-restartd.lock") {
-                self.finds.extend(self.protected.matching(|process| process.whose == Whose::Daemon));
+                self.finds.extend(self.protected.matching(|process| process.owner == Owner::Daemon));
             }
         }
     }
@@ -126,20 +138,18 @@ impl Judge<'_> {
                 inner.push(Operand { text: String::new(), known: false });
             }
             if program == "watch" {
-                let line: Vec<_> = inner.iter().map(|word| word.text.as_str()).collect();
-                self.script(&shell::parse(&line.join(" ")), depth + 1);
+                self.line(&inner, depth);
             }
             return if depth > DEPTH_MAX { None } else { self.program(inner, depth + 1) };
         }
         let operands: Vec<_> = words.into_iter().skip(1).collect();
         match program.as_str() {
             "eval" | "trap" => {
-                let line: Vec<_> = texts.iter().skip(1).map(String::as_str).collect();
-                self.script(&shell::parse(&line.join(" ")), depth + 1);
+                self.line(&operands, depth);
             }
             shell if wrappers::is_shell(shell) => {
                 if let Some(script) = wrappers::script_of(&texts) {
-                    self.script(&shell::parse(script), depth + 1);
+                    self.text(script, depth);
                 }
             }
             "find" | "fd" => self.executed(&operands, depth),
@@ -151,7 +161,7 @@ impl Judge<'_> {
             _ => {
                 if let Some(code) = wrappers::code(&program, &texts) {
                     for literal in wrappers::literals(code) {
-                        self.script(&shell::parse(literal), depth + 1);
+                        self.text(literal, depth);
                     }
                     self.kills
                         .extend(wrappers::killed_numbers(code).flat_map(|pid| self.protected.number(pid)));
@@ -182,14 +192,13 @@ impl Judge<'_> {
     fn standard_input(&mut self, command: &Command, before: Option<&(String, Vec<Operand>)>, depth: usize) {
         for word in &command.input {
             let text = self.operand(word).text;
-            self.script(&shell::parse(&text), depth + 1);
+            self.text(&text, depth);
         }
         if let Some((program, operands)) =
             before.filter(|(program, _)| matches!(program.as_str(), "echo" | "printf"))
         {
             let _ = program;
-            let line: Vec<_> = operands.iter().map(|operand| operand.text.as_str()).collect();
-            self.script(&shell::parse(&line.join(" ")), depth + 1);
+            self.line(operands, depth);
         }
     }
 
@@ -221,29 +230,29 @@ mod tests {
 
     /// A daemon, its bridge, claude with its shim, and a gemini that is a script of node.
     fn protected() -> Protected {
-        let process = |pid, names: &[&str], command: &str, whose: Whose| Process {
+        let process = |pid, names: &[&str], command: &str, owner: Owner| Process {
             pid: Some(pid),
             parent: Some(pid - 1),
             group: Some(pid),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             command: command.to_owned(),
-            whose,
+            owner,
         };
-        let claude = || Whose::Agent("claude".into());
-        let gemini = || Whose::Agent("gemini".into());
+        let claude = || Owner::Agent("claude".into());
+        let gemini = || Owner::Agent("gemini".into());
         Protected {
             processes: vec![
                 process(
                     4100,
                     &["mcp-restartd"],
                     "/usr/bin/mcp-restartd --config /home/a/c.json",
-                    Whose::Daemon,
+                    Owner::Daemon,
                 ),
                 process(
                     4101,
                     &["mcp-restart-htt", "mcp-restart-http"],
                     "/usr/bin/mcp-restart-http",
-                    Whose::Bridge,
+                    Owner::Bridge,
                 ),
                 process(4200, &["mcp-restart: cl"], "mcp-restart: claude", claude()),
                 process(4201, &["claude", "claude.exe"], "claude --mcp-config=/s/claude.mcp.json", claude()),
@@ -322,10 +331,10 @@ mod tests {
             let hits = refusal.map_or_else(Vec::new, |refusal| refusal.hits);
             let shown: Vec<_> = hits
                 .iter()
-                .map(|whose| match whose {
-                    Whose::Daemon => "daemon",
-                    Whose::Bridge => "bridge",
-                    Whose::Agent(name) => name,
+                .map(|owner| match owner {
+                    Owner::Daemon => "daemon",
+                    Owner::Bridge => "bridge",
+                    Owner::Agent(name) => name,
                 })
                 .collect();
             assert_eq!(shown.join(" "), *expected, "{text}");

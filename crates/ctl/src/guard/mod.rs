@@ -16,4 +16,4 @@ mod targets;
 mod wrappers;
 
 pub(crate) use judge::{Refusal, judge};
-pub(crate) use protected::{Process, Protected, Whose};
+pub(crate) use protected::{Process, Protected};

@@ -1,7 +1,7 @@
 //! What must not be hit.
 
+use mcp_restart_protocol::answer::Owner;
 use regex_lite::RegexBuilder;
-use std::fmt;
 
 /// The processes that must not be hit, and the endpoint's port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,18 +26,7 @@ pub(crate) struct Process {
     /// Its whole command line.
     pub(crate) command: String,
     /// What it belongs to.
-    pub(crate) whose: Whose,
-}
-
-/// What a process belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Whose {
-    /// The daemon itself.
-    Daemon,
-    /// Its endpoint.
-    Bridge,
-    /// The agent of that name, or its shim.
-    Agent(String),
+    pub(crate) owner: Owner,
 }
 
 /// How a pattern is meant.
@@ -58,17 +47,17 @@ const NAME_MAX: usize = 15;
 
 impl Protected {
     /// All of them.
-    pub(crate) fn everything(&self) -> Vec<Whose> {
+    pub(crate) fn everything(&self) -> Vec<Owner> {
         self.matching(|_| true)
     }
 
     /// Those of which something holds, each once.
-    pub(crate) fn matching(&self, holds: impl Fn(&Process) -> bool) -> Vec<Whose> {
+    pub(crate) fn matching(&self, holds: impl Fn(&Process) -> bool) -> Vec<Owner> {
         let mut hits: Vec<_> = self
             .processes
             .iter()
             .filter(|process| holds(process))
-            .map(|process| process.whose.clone())
+            .map(|process| process.owner.clone())
             .collect();
         hits.sort();
         hits.dedup();
@@ -76,12 +65,12 @@ impl Protected {
     }
 
     /// The one with that number.
-    pub(crate) fn number(&self, pid: u32) -> Vec<Whose> {
+    pub(crate) fn number(&self, pid: u32) -> Vec<Owner> {
         self.matching(|process| process.pid == Some(pid))
     }
 
     /// Those with exactly that name, be it cut as the kernel does it.
-    pub(crate) fn named(&self, name: &str, ignore_case: bool) -> Vec<Whose> {
+    pub(crate) fn named(&self, name: &str, ignore_case: bool) -> Vec<Owner> {
         let name = name.rsplit('/').next().unwrap_or(name);
         let cut: String = name.chars().take(NAME_MAX).collect();
         let same = |own: &String| {
@@ -95,7 +84,7 @@ impl Protected {
     }
 
     /// Those that a regular expression fits. One that cannot be understood is taken as text.
-    pub(crate) fn fitting(&self, pattern: &str, how: Pattern) -> Vec<Whose> {
+    pub(crate) fn fitting(&self, pattern: &str, how: Pattern) -> Vec<Owner> {
         let anchored = if how.exact { format!("^(?:{pattern})$") } else { pattern.to_owned() };
         let expression = RegexBuilder::new(&anchored).case_insensitive(how.ignore_case).build();
         let fits = |text: &str| match &expression {
@@ -109,33 +98,23 @@ impl Protected {
     }
 }
 
-impl fmt::Display for Whose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Daemon => f.write_str("the supervisor"),
-            Self::Bridge => f.write_str("the MCP endpoint"),
-            Self::Agent(name) => write!(f, "agent {name}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn protected() -> Protected {
-        let process = |pid, name: &str, command: &str, whose| Process {
+        let process = |pid, name: &str, command: &str, owner| Process {
             pid: Some(pid),
             parent: Some(1),
             group: Some(pid),
             names: vec![name.to_owned()],
             command: command.to_owned(),
-            whose,
+            owner,
         };
         Protected {
             processes: vec![
-                process(10, "mcp-restart-http", "mcp-restart-http --port 4310", Whose::Bridge),
-                process(20, "node", "node /opt/gemini.js", Whose::Agent("g".into())),
+                process(10, "mcp-restart-http", "mcp-restart-http --port 4310", Owner::Bridge),
+                process(20, "node", "node /opt/gemini.js", Owner::Agent("g".into())),
             ],
             port: None,
         }
@@ -144,7 +123,7 @@ mod tests {
     #[test]
     fn a_pattern_fits_names_and_on_demand_whole_command_lines() {
         let protected = protected();
-        let agent = vec![Whose::Agent("g".into())];
+        let agent = vec![Owner::Agent("g".into())];
         let full = Pattern { full: true, ..Pattern::default() };
         let exact = Pattern { exact: true, ..Pattern::default() };
         assert_eq!(protected.fitting("^no[d]e$", Pattern::default()), agent);
@@ -159,9 +138,9 @@ mod tests {
     #[test]
     fn a_name_may_be_a_path_and_may_be_cut() {
         let mut protected = protected();
-        assert_eq!(protected.named("/usr/bin/node", false), [Whose::Agent("g".into())]);
+        assert_eq!(protected.named("/usr/bin/node", false), [Owner::Agent("g".into())]);
         assert_eq!(protected.named("nodes", false), []);
         protected.processes[0].names = vec!["mcp-restart-htt".into()];
-        assert_eq!(protected.named("mcp-restart-http", false), [Whose::Bridge]);
+        assert_eq!(protected.named("mcp-restart-http", false), [Owner::Bridge]);
     }
 }

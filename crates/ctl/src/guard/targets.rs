@@ -1,16 +1,17 @@
 //! What commands that kill, and commands that look processes up, aim at.
 
-use super::protected::{Pattern, Protected, Whose};
+use super::protected::{Pattern, Protected};
+use mcp_restart_protocol::answer::Owner;
 
 /// What one command aims at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Aim {
     /// Those that it signals.
-    pub(crate) kills: Vec<Whose>,
+    pub(crate) kills: Vec<Owner>,
     /// Whether it signals what only the shell can know.
     pub(crate) kills_unknown: bool,
     /// Those that it looks up, for another command to signal.
-    pub(crate) finds: Vec<Whose>,
+    pub(crate) finds: Vec<Owner>,
 }
 
 /// A word after the program, with its text as far as it is known.
@@ -43,7 +44,7 @@ pub(crate) fn aim(program: &str, operands: &[Operand], protected: &Protected) ->
 }
 
 /// What a filter like `grep` lets through of the lines of `ps` and its like. None if it is none, or keeps lines out.
-pub(crate) fn filter(program: &str, operands: &[Operand], protected: &Protected) -> Option<Vec<Whose>> {
+pub(crate) fn filter(program: &str, operands: &[Operand], protected: &Protected) -> Option<Vec<Owner>> {
     let patterns: Vec<String> = match program {
         "grep" | "egrep" | "rg" | "ag" => {
             let mut flags =
@@ -75,6 +76,10 @@ pub(crate) fn filter(program: &str, operands: &[Operand], protected: &Protected)
     Some(patterns.iter().flat_map(through).collect())
 }
 
+fn is_probe(signal: Option<&Operand>) -> bool {
+    signal.is_some_and(|signal| PROBE.contains(&signal.text.as_str()))
+}
+
 fn kill(operands: &[Operand], protected: &Protected) -> Aim {
     let mut aim = Aim::default();
     let mut rest = operands.iter();
@@ -83,7 +88,7 @@ fn kill(operands: &[Operand], protected: &Protected) -> Aim {
         match text.strip_prefix('-') {
             Some("l" | "L" | "-list" | "-table") => return Aim::default(),
             Some("s" | "n" | "-signal") => {
-                if rest.next().is_some_and(|signal| PROBE.contains(&signal.text.as_str())) {
+                if is_probe(rest.next()) {
                     return Aim::default();
                 }
                 signal_given = true;
@@ -111,7 +116,7 @@ fn kill(operands: &[Operand], protected: &Protected) -> Aim {
 }
 
 /// What `pkill` and `pgrep` select.
-fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     const WITH_VALUE: &[&str] = &[
         "-u",
         "-U",
@@ -148,7 +153,7 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
             })
         };
         match text.as_str() {
-            "--signal" if rest.next().is_some_and(|signal| PROBE.contains(&signal.text.as_str())) => {
+            "--signal" if is_probe(rest.next()) => {
                 return Vec::new();
             }
             "-0" | "--signal=0" => return Vec::new(),
@@ -160,7 +165,7 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
             "-g" | "--pgroup" => groups = list(rest.next()),
             "-F" | "--pidfile" => {
                 if rest.next().is_some_and(|file| file.text.ends_with("mcp-restartd.lock")) {
-                    return protected.matching(|process| process.whose == Whose::Daemon);
+                    return protected.matching(|process| process.owner == Owner::Daemon);
                 }
                 return Vec::new();
             }
@@ -194,10 +199,10 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
     };
     let within =
         protected.matching(|process| among(&parents, process.parent) && among(&groups, process.group));
-    selected.into_iter().filter(|whose| within.contains(whose)).collect()
+    selected.into_iter().filter(|owner| within.contains(owner)).collect()
 }
 
-fn killall(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn killall(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let flag = |letter: char| {
         move |operand: &Operand| {
             let text = operand.text.as_str();
@@ -216,7 +221,7 @@ fn killall(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
     let mut rest = operands.iter();
     while let Some(Operand { text, .. }) = rest.next() {
         match text.as_str() {
-            "-s" | "--signal" if rest.next().is_some_and(|signal| PROBE.contains(&signal.text.as_str())) => {
+            "-s" | "--signal" if is_probe(rest.next()) => {
                 return Vec::new();
             }
             "-u" | "--user" => {
@@ -238,13 +243,13 @@ fn killall(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
     hits.collect()
 }
 
-fn names(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn names(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let named = operands.iter().filter(|operand| !operand.text.starts_with('-'));
     named.flat_map(|operand| protected.named(&operand.text, false)).collect()
 }
 
 /// `ps -C NAME`; what else it lists is for a filter to judge.
-fn ps(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn ps(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let by_name = operands.iter().skip_while(|operand| operand.text != "-C").nth(1);
     by_name.map_or_else(Vec::new, |name| protected.named(&name.text, false))
 }
@@ -270,25 +275,25 @@ fn port(program: &str, operands: &[Operand], protected: &Protected) -> Aim {
 }
 
 /// The endpoint, if a text names its port.
-fn named_port(text: &str, protected: &Protected) -> Vec<Whose> {
+fn named_port(text: &str, protected: &Protected) -> Vec<Owner> {
     let names =
         |port: u16| text.split(|next: char| !next.is_ascii_digit()).any(|part| part == port.to_string());
-    if protected.port.is_some_and(names) { vec![Whose::Bridge] } else { Vec::new() }
+    if protected.port.is_some_and(names) { vec![Owner::Bridge] } else { Vec::new() }
 }
 
 /// A service manager that is told to end the daemon.
-fn service(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn service(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let ends = |text: &str| {
         matches!(text, "kill" | "stop" | "restart" | "try-restart" | "bootout" | "kickstart" | "unload")
     };
     let ours = |text: &str| text.contains("mcp-restart") || text.ends_with("mcp_restart");
     let told = operands.iter().any(|operand| ends(&operand.text))
         && operands.iter().any(|operand| ours(&operand.text));
-    if told { protected.matching(|process| process.whose == Whose::Daemon) } else { Vec::new() }
+    if told { protected.matching(|process| process.owner == Owner::Daemon) } else { Vec::new() }
 }
 
 /// `mcp-restartctl list` and `status` tell numbers.
-fn own(operands: &[Operand], protected: &Protected) -> Vec<Whose> {
+fn own(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let tells = |text: &str| matches!(text, "list" | "ls" | "status");
     if operands.iter().any(|operand| tells(&operand.text)) { protected.everything() } else { Vec::new() }
 }

@@ -235,7 +235,8 @@ fn take_on(
     members.adopt(&facts, shim.link, record.last_exit.clone());
 }
 
-fn as_described(facts: Facts) -> ShimFacts {
+/// What a shim would say of itself, as far as its facts tell.
+pub(super) fn as_described(facts: Facts) -> ShimFacts {
     ShimFacts {
         name: facts.name,
         generation: facts.generation,

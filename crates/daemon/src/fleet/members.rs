@@ -6,7 +6,6 @@ use super::link::Link;
 use super::store::Store;
 use super::{Glance, Message};
 use crate::children::Children;
-use crate::governance::Living;
 use mcp_restart_config::Agent;
 use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Recovered, Terminal};
@@ -261,12 +260,6 @@ impl Members {
             log_file: log_file.unwrap_or_default(),
             last_exit: report.last_exit.clone(),
         })
-    }
-
-    /// The agents that run, with their shims.
-    pub(super) fn living(&self) -> Vec<Living> {
-        let pid = |name| self.by_name.get(name)?.report.process.map(|(pid, ..)| pid);
-        self.shims().map(|(name, shim)| Living { name: name.to_owned(), shim, pid: pid(name) }).collect()
     }
 
     /// What an agent is at, for the record.

@@ -40,7 +40,6 @@ pub(crate) use stdio::{Awaited, Lease, StdioGrant};
 pub(crate) use store::check as check_stored;
 
 use crate::children::Children;
-use crate::governance::Living;
 use crate::last_good::FirstConfig;
 use mcp_restart_config::Environment;
 use mcp_restart_protocol::agent::{AgentView, LastExit};
@@ -154,9 +153,6 @@ enum Message {
         path: RestartPath,
         request: RestartRequest,
         reply: Reply<RestartAnswer>,
-    },
-    Living {
-        reply: oneshot::Sender<Vec<Living>>,
     },
     Glance {
         name: String,
@@ -274,11 +270,6 @@ impl Fleet {
         request: RestartRequest,
     ) -> Result<RestartAnswer, Failure> {
         self.ask_fallible(|reply| Message::Restart { caller, path, request, reply }).await
-    }
-
-    /// The agents that run, with their shims.
-    pub(crate) async fn living(&self) -> Vec<Living> {
-        self.ask(|reply| Message::Living { reply }).await.unwrap_or_default()
     }
 
     /// What an agent is at; nothing for a name that nobody has.

@@ -98,11 +98,9 @@ impl FleetTask {
 impl super::members::Members {
     /// The agents that have processes.
     fn supervised(&self) -> Vec<Supervised> {
-        let running = self.iter().filter_map(|(name, member)| {
-            let shim = member.report.launched.as_ref()?.shim_pid?;
-            let leader = member.report.process.map(|(pid, ..)| pid);
-            (!member.report.idle).then(|| Supervised { agent: name.to_owned(), shim, leader })
-        });
-        running.collect()
+        let leader = |name: &str| self.get(name)?.report.process.map(|(pid, ..)| pid);
+        let supervised =
+            |(name, shim): (&str, u32)| Supervised { agent: name.to_owned(), shim, leader: leader(name) };
+        self.shims().map(supervised).collect()
     }
 }

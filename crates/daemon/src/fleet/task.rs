@@ -174,9 +174,6 @@ impl FleetTask {
             Message::Start { request, reply } => self.start(&request, reply),
             Message::Stop { request, reply } => self.stop(&request, reply),
             Message::Restart { caller, path, request, reply } => self.restart(&caller, path, &request, reply),
-            Message::Living { reply } => {
-                let _ = reply.send(self.members.living());
-            }
             Message::Glance { name, reply } => {
                 let _ = reply.send(self.members.glance(&name));
             }

@@ -12,4 +12,4 @@ mod protected;
 
 pub(crate) use gate::Gate;
 pub(crate) use journal::{Journal, Note};
-pub(crate) use protected::{Living, protected};
+pub(crate) use protected::protected;

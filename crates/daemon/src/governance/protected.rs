@@ -2,32 +2,22 @@
 
 use mcp_restart_process::table::Row;
 use mcp_restart_protocol::answer::{Owner, ProtectedProcess};
-
-/// An agent that runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Living {
-    /// Its name.
-    pub name: String,
-    /// Its shim.
-    pub shim: u32,
-    /// Its own process, if it has one.
-    pub pid: Option<u32>,
-}
+use mcp_restart_stdio::Supervised;
 
 /// What the bridge is called, as much of it as the system keeps.
 const BRIDGE: &str = "mcp-restart-htt";
 
 /// Those among all processes. What an agent starts in groups of their own is left to the agent.
-pub(crate) fn protected(daemon: u32, living: &[Living], table: &[Row]) -> Vec<ProtectedProcess> {
+pub(crate) fn protected(daemon: u32, supervised: &[Supervised], table: &[Row]) -> Vec<ProtectedProcess> {
     let owner = |row: &Row| {
         if row.pid == daemon {
             return Some(Owner::Daemon);
         }
-        let theirs = |agent: &&Living| {
-            row.pid == agent.shim || agent.pid.is_some_and(|pid| row.pid == pid || row.group == pid)
+        let theirs = |agent: &&Supervised| {
+            row.pid == agent.shim || agent.leader.is_some_and(|pid| row.pid == pid || row.group == pid)
         };
-        if let Some(agent) = living.iter().find(theirs) {
-            return Some(Owner::Agent(agent.name.clone()));
+        if let Some(agent) = supervised.iter().find(theirs) {
+            return Some(Owner::Agent(agent.agent.clone()));
         }
         (row.own.is_some() && row.command == BRIDGE).then_some(Owner::Bridge)
     };
@@ -84,8 +74,8 @@ mod tests {
             row(23, 23, "node", &["node", "vite"]),
             row(30, 30, "vim", &[]),
         ];
-        let living = [Living { name: "a".into(), shim: 20, pid: Some(21) }];
-        let found = protected(10, &living, &table);
+        let supervised = [Supervised { agent: "a".into(), shim: 20, leader: Some(21) }];
+        let found = protected(10, &supervised, &table);
         let owners: Vec<_> = found.iter().map(|process| (process.pid, process.owner.clone())).collect();
         let agent = || Owner::Agent("a".to_owned());
         assert_eq!(

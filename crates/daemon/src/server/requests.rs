@@ -6,7 +6,7 @@ use super::talk::is_over_http;
 use crate::fleet::{Glance, Lifecycle};
 use crate::governance::{Note, gate, protected};
 use crate::program::Change;
-use crate::stdio;
+use crate::stdio::{self, on_a_thread};
 use mcp_restart_process::peer::SocketPeer;
 use mcp_restart_process::table;
 use mcp_restart_protocol::agent::AgentView;
@@ -15,7 +15,7 @@ use mcp_restart_protocol::contamination::Contamination;
 use mcp_restart_protocol::journal::{Happening, Line, Outcome, Peer, Well};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{Credential, Request};
-use mcp_restart_protocol::stdio::{StdioRestartRequest, StdioRestarted};
+use mcp_restart_protocol::stdio::StdioRestarted;
 use std::time::{Duration, Instant};
 
 /// Where requests come from.
@@ -33,8 +33,36 @@ struct Asked<'a> {
     peer: Peer,
     allows_stale: bool,
     path: &'a str,
-    /// The agent; none if it is the caller's own, and the caller has none.
+    /// The agent; none if it is about none, or about the caller's own and the caller has none.
     agent: Option<String>,
+}
+
+/// What is written down of an answer.
+struct Told {
+    outcome: Outcome,
+    message: Option<String>,
+    generation: Option<u64>,
+}
+
+impl Told {
+    fn agent(agent: &AgentView, delivery: Option<u64>) -> Self {
+        Self { outcome: well(delivery), message: None, generation: Some(agent.generation) }
+    }
+
+    fn servers(restarted: &StdioRestarted) -> Self {
+        let message = Some(restarted.note.clone());
+        Self { outcome: well(restarted.delivery), message, generation: None }
+    }
+
+    fn failure(failure: &Failure) -> Self {
+        let message = Some(failure.message.clone());
+        Self { outcome: Outcome::Failed(failure.code), message, generation: None }
+    }
+}
+
+/// Whoever has to report the delivery of an answer before anything happens was only accepted.
+const fn well(delivery: Option<u64>) -> Outcome {
+    Outcome::Well(if delivery.is_some() { Well::Accepted } else { Well::Done })
 }
 
 impl Context {
@@ -56,22 +84,14 @@ impl Context {
             self.fleet.connected(name.clone());
         }
         let peer = Peer { uid: from.peer.uid, pid: from.peer.pid };
-        match request {
-            Request::RestartStdioServers(request) => {
-                let path = request.path.clone();
-                let asked = Asked { caller, peer, allows_stale, path: &path, agent: None };
-                let ends = request.connection;
-                let pid = if over_http { self.identification.process_at(ends).await } else { Some(peer.pid) };
-                self.restart_servers(asked, pid, request).await.map(Box::new).map(Answer::StdioRestarted)
-            }
-            request => self.carry_out(caller, peer, allows_stale, request).await,
-        }
+        self.carry_out(caller, peer, over_http, allows_stale, request).await
     }
 
     async fn carry_out(
         &self,
         caller: Caller,
         peer: Peer,
+        over_http: bool,
         allows_stale: bool,
         request: Request,
     ) -> Result<Answer, Failure> {
@@ -83,28 +103,35 @@ impl Context {
                 let asked = asked(&path, Some(name.clone()));
                 let start =
                     |path| self.fleet.start(Lifecycle { caller: caller.clone(), path, name, force, wait });
-                self.govern(asked, start, |answer| (&answer.agent, answer.delivery))
-                    .await
-                    .map(Box::new)
-                    .map(Answer::Agent)
+                let answer =
+                    self.govern(asked, start, |answer| Told::agent(&answer.agent, answer.delivery)).await;
+                answer.map(Box::new).map(Answer::Agent)
             }
             Request::Stop { path, name, wait } => {
                 let asked = asked(&path, Some(name.clone()));
                 let stop = |path| {
                     self.fleet.stop(Lifecycle { caller: caller.clone(), path, name, force: false, wait })
                 };
-                self.govern(asked, stop, |answer| (&answer.agent, answer.delivery))
-                    .await
-                    .map(Box::new)
-                    .map(Answer::Agent)
+                let answer =
+                    self.govern(asked, stop, |answer| Told::agent(&answer.agent, answer.delivery)).await;
+                answer.map(Box::new).map(Answer::Agent)
             }
             Request::Restart(request) => {
                 let own = if let Caller::Agent { name } = &caller { Some(name.clone()) } else { None };
                 let path = request.path.clone();
                 let asked = asked(&path, request.name.clone().or(own));
                 let restart = |path| self.fleet.restart(caller.clone(), path, request);
-                let answer = self.govern(asked, restart, |answer| (&answer.agent, answer.delivery)).await;
+                let answer =
+                    self.govern(asked, restart, |answer| Told::agent(&answer.agent, answer.delivery)).await;
                 answer.map(Box::new).map(Answer::Restarted)
+            }
+            Request::RestartStdioServers(request) => {
+                let path = request.path.clone();
+                let ends = request.connection;
+                let pid = if over_http { self.identification.process_at(ends).await } else { Some(peer.pid) };
+                let restart = |path| stdio::restart(&self.fleet, caller.clone(), pid, path, request);
+                let answer = self.govern(asked(&path, None), restart, Told::servers).await;
+                answer.map(Box::new).map(Answer::StdioRestarted)
             }
             Request::StdioServers => stdio::list(&self.fleet).await.map(Answer::StdioServers),
             Request::Handoff { name } => {
@@ -116,17 +143,16 @@ impl Context {
             Request::Authenticate => Ok(Answer::Admitted(caller)),
             Request::Delivered { .. } => Ok(Answer::Done),
             Request::Protected => {
-                let living = self.fleet.living().await;
-                // Some tens of milliseconds on a machine with thousands of processes.
-                let table = tokio::task::spawn_blocking(table::read).await.unwrap_or_default();
-                Ok(Answer::Protected(protected(std::process::id(), &living, &table)))
+                let supervised = self.fleet.stdio_scope().await.supervised;
+                let table = on_a_thread(table::read).await?;
+                Ok(Answer::Protected(protected(std::process::id(), &supervised, &table)))
             }
             Request::MarkerChanged => {
                 self.note_marker(caller, peer);
                 Ok(Answer::Done)
             }
-            Request::RestartStdioServers(_) | Request::Subscribe => {
-                Err(Failure::new(ErrorCode::Internal, "a request came to where it is not carried out"))
+            Request::Subscribe => {
+                Err(Failure::new(ErrorCode::Internal, "a subscription was taken for a request"))
             }
         }
     }
@@ -136,7 +162,7 @@ impl Context {
         &self,
         asked: Asked<'_>,
         carry_out: impl FnOnce(RestartPath) -> F,
-        told: impl FnOnce(&T) -> (&AgentView, Option<u64>),
+        told: impl FnOnce(&T) -> Told,
     ) -> Result<T, Failure> {
         let Asked { caller, peer, allows_stale, path, agent } = asked;
         let begun = Instant::now();
@@ -151,59 +177,25 @@ impl Context {
             Err(failure) => Err(failure),
         };
         let after = self.glance(agent.as_deref()).await;
-        let told = result.as_ref().map(told);
+        let told = match &result {
+            Ok(answer) => told(answer),
+            Err(failure) => Told::failure(failure),
+        };
         let exit = after.last_exit.filter(|exit| before.last_exit.as_ref() != Some(exit));
         self.journal.line(Line {
             agent,
             path_id: Some(path.to_owned()),
             caller: Some(caller),
             peer: Some(peer),
-            outcome: Some(match &told {
-                Ok((_, None)) => Outcome::Well(Well::Done),
-                Ok((_, Some(_))) => Outcome::Well(Well::Accepted),
-                Err(failure) => Outcome::Failed(failure.code),
-            }),
-            message: told.as_ref().err().map(|failure| failure.message.clone()),
+            outcome: Some(told.outcome),
+            message: told.message,
             old_pid: before.pid,
             new_pid: after.pid,
-            generation: told.as_ref().ok().map(|(view, _)| view.generation),
+            generation: told.generation,
             exit,
             duration_ms: Some(millis(begun.elapsed())),
             config_before: before.launch,
             config_after: after.launch,
-            ..Line::now(Happening::Requested)
-        });
-        result
-    }
-
-    /// Restarts stdio servers for the process `pid`, where that is known, if it may, and writes down what became
-    /// of it.
-    async fn restart_servers(
-        &self,
-        asked: Asked<'_>,
-        pid: Option<u32>,
-        request: StdioRestartRequest,
-    ) -> Result<StdioRestarted, Failure> {
-        let Asked { caller, peer, allows_stale, path, .. } = asked;
-        let begun = Instant::now();
-        let result = match self.admit(&caller, allows_stale, path) {
-            Ok(path) => stdio::restart(&self.fleet, caller.clone(), pid, path, request).await,
-            Err(failure) => Err(failure),
-        };
-        self.journal.line(Line {
-            path_id: Some(path.to_owned()),
-            caller: Some(caller),
-            peer: Some(peer),
-            outcome: Some(match &result {
-                Ok(StdioRestarted { delivery: None, .. }) => Outcome::Well(Well::Done),
-                Ok(_) => Outcome::Well(Well::Accepted),
-                Err(failure) => Outcome::Failed(failure.code),
-            }),
-            message: Some(match &result {
-                Ok(restarted) => restarted.note.clone(),
-                Err(failure) => failure.message.clone(),
-            }),
-            duration_ms: Some(millis(begun.elapsed())),
             ..Line::now(Happening::Requested)
         });
         result

@@ -7,6 +7,7 @@
 //!     └───────────────────┴── the daemon is gone, fail, die ───┴──────────────────►┘
 //! ```
 
+use crate::fleet::adopt::as_described;
 use mcp_restart_process::{Identity, LockFile, boot_id, write_atomically};
 use mcp_restart_protocol::codec::{take_frame, to_frame};
 use mcp_restart_protocol::shim::{
@@ -265,18 +266,7 @@ impl Shim {
         let (Stage::Running { facts, .. } | Stage::Ended { facts, .. }) = &self.stage else {
             panic!("nothing to describe: {self:?}")
         };
-        let described = ShimFacts {
-            name: facts.name.clone(),
-            generation: facts.generation,
-            launch_hash: facts.launch_hash,
-            shim_pid: facts.shim.pid,
-            pid: facts.agent.pid,
-            started_at: facts.started_at,
-            tty: false,
-            log_file: Vec::new(),
-            stopping: self.is_stopping(),
-            exit: facts.exit.clone(),
-        };
+        let described = ShimFacts { stopping: self.is_stopping(), ..as_described(*facts.clone()) };
         let exit = facts.exit.clone();
         self.say(&FromShim::Facts(Box::new(described)));
         if let Some(exit) = exit {
