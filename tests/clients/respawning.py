@@ -4,11 +4,11 @@ usage: respawning.py COMMAND…   the server; each one that answers is told on s
 """
 
 import asyncio
+import os
 import sys
 
 from mcp import Client, StdioServerParameters
 
-LOOK_AGAIN_SECONDS = 0.1
 CALL_SECONDS = 5
 
 
@@ -17,12 +17,22 @@ async def main():
     while True:
         try:
             async with Client(server, read_timeout_seconds=CALL_SECONDS) as client:
-                print((await client.call_tool("about", {})).content[0].text, flush=True)
-                while True:
-                    await client.call_tool("about", {})
-                    await asyncio.sleep(LOOK_AGAIN_SECONDS)
+                answer = (await client.call_tool("about", {})).content[0].text
+                print(answer, flush=True)
+                await end_of(int(answer.split()[1]))
+                await client.call_tool("about", {})
         except Exception as error:
             print(f"again after {error!r}", file=sys.stderr)
+
+
+async def end_of(pid):
+    """Waits until the process has ended."""
+    process = os.pidfd_open(pid)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(process, ended.set)
+    await ended.wait()
+    asyncio.get_running_loop().remove_reader(process)
+    os.close(process)
 
 
 asyncio.run(main())
