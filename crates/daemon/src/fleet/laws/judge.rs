@@ -1,7 +1,7 @@
 //! What has to be true when a schedule is played out.
 
 use super::shim::Shim;
-use super::world::{AGENTS, Answer, Asked, Want, World};
+use super::world::{AGENTS, Answer, Asked, HEARING, Want, World};
 use mcp_restart_protocol::agent::AgentState;
 use mcp_restart_protocol::answer::ErrorCode;
 use std::collections::BTreeMap;
@@ -9,8 +9,6 @@ use std::time::Duration;
 
 /// So often everybody gets a turn before something counts as stuck: more than any limit of the daemon lasts.
 const TURNS: usize = 60;
-/// Enough for the daemon to come to rest.
-const STEPS: u32 = 25;
 const TURN: Duration = Duration::from_millis(1_500);
 
 /// Lets the world turn fair, and checks every law.
@@ -46,7 +44,7 @@ fn settle(world: &mut World) {
         world.tick();
         world.start_daemon();
         world.shims.iter_mut().for_each(|shim| shim.is_frozen = false);
-        world.run(STEPS);
+        world.run(HEARING);
         world.tell_endpoint();
         world.deliver();
         for agent in 0..AGENTS.len() {
@@ -54,9 +52,9 @@ fn settle(world: &mut World) {
             world.end_tree(agent);
             world.shims_of(agent).for_each(Shim::write_exit);
         }
-        world.run(STEPS);
+        world.run(HEARING);
         world.wait(TURN);
-        world.run(STEPS);
+        world.run(HEARING);
         if is_quiet(world) {
             return;
         }

@@ -32,6 +32,8 @@ const FIRST_PID: u32 = 1 << 30;
 
 /// Nobody is given up before so much time.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(5);
+/// So many steps, and the daemon has heard whatever was said to it.
+pub(super) const HEARING: u32 = 25;
 /// Of a process that is replaced earlier the next one gets the notes.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -94,6 +96,8 @@ enum Waiting {
 pub(super) struct Fate {
     /// A launch failed, a process ended by itself, a shim was killed, a stop gave up.
     pub(super) fault: u64,
+    /// The daemon may not have heard of it: who asks for something meanwhile asks at the same time.
+    is_unheard: bool,
     /// Its entry was missing, or the file could not be read.
     pub(super) no_entry: u64,
     /// The number of the last process.
@@ -227,6 +231,9 @@ impl World {
         });
         if daemon.fleet.is_none() {
             daemon.fleet = daemon.starting.try_recv().ok();
+        }
+        if steps >= HEARING {
+            self.fates.iter_mut().for_each(|fate| fate.is_unheard = false);
         }
         daemon.has_closed |= daemon.closing.as_mut().is_some_and(|closing| closing.try_recv().is_ok());
         let has_made_way = daemon.leaving.as_mut().is_some_and(|leaving| leaving.try_recv().is_ok());
@@ -365,6 +372,9 @@ impl World {
     pub(super) fn tick(&mut self) {
         self.now += 1;
         for (agent, fate) in self.fates.iter_mut().enumerate() {
+            if fate.is_unheard {
+                fate.fault = self.now;
+            }
             if self.is_broken || !self.entries.contains_key(&agent) {
                 fate.no_entry = self.now;
             }
@@ -395,7 +405,8 @@ impl World {
     /// Whatever is done to a shim of an agent; if it did something, no request answers for the agent any more.
     pub(super) fn strike(&mut self, agent: usize, blow: impl Fn(&mut Shim) -> bool) {
         if self.shims_of(agent).any(blow) {
-            self.fates[agent].fault = self.now;
+            let fate = &mut self.fates[agent];
+            (fate.fault, fate.is_unheard) = (self.now, true);
         }
     }
 
