@@ -16,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+import hook  # noqa: E402
 from model import StandInModel  # noqa: E402
 from proof import Stack, node_packages, scratch, until  # noqa: E402
 
@@ -40,6 +41,10 @@ def main():
         programs = installed(Path(sys.argv[1]), Path(folder))
         with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
             restart_by_itself(stack, model)
+    with scratch() as folder, StandInModel() as model:
+        programs = installed(Path(sys.argv[1]), Path(folder))
+        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
+            hook.prove(stack, model, FIRST_MODEL)
 
 
 def restart_by_itself(stack, model):
