@@ -28,7 +28,7 @@ def prove(stack, model, model_name):
     stack.ctl("start", "claude")
     daemon, agent = stack.json("status")["pid"], stack.agent("claude")
     model.wake(model_name)
-    results = last_results(model, model_name, len(forbidden) + len(harmless))
+    results = model.results(model_name, len(forbidden) + len(harmless), TURN_SECONDS)
 
     for (command, hit), result in zip(forbidden.items(), results):
         assert f"refused: this would hit {hit}" in result and "Instead: `mcp-restartctl" in result, (command, result)
@@ -49,11 +49,3 @@ def hook_in(stack):
     file = Path(entry["env"]["HOME"]) / ".claude" / "settings.json"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps(settings | {"hooks": {"PreToolUse": [HOOK]}}))
-
-
-def last_results(model, model_name, count):
-    """The results of that many calls."""
-    while True:
-        turn = model.turns.get(timeout=TURN_SECONDS)
-        if turn.model == model_name and len(turn.results) == count:
-            return turn.results

@@ -56,6 +56,13 @@ class StandInModel:
         with self.woken:
             self.woken.wait_for(lambda: turn.model in self.awake)
 
+    def results(self, name, count, seconds):
+        """The results of so many calls of a model, once it is told the last of them."""
+        while True:
+            turn = self.turns.get(timeout=seconds)
+            if turn.model == name and len(turn.results) == count:
+                return turn.results
+
 
 class Messages(BaseHTTPRequestHandler):
     """The endpoints that Claude Code asks for; everything else is not found."""

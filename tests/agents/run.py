@@ -17,6 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import hook  # noqa: E402
+import stdio_client  # noqa: E402
 from model import StandInModel  # noqa: E402
 from proof import Stack, node_packages, scratch, until  # noqa: E402
 
@@ -45,6 +46,11 @@ def main():
         programs = installed(Path(sys.argv[1]), Path(folder))
         with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
             hook.prove(stack, model, FIRST_MODEL)
+    with scratch() as folder, StandInModel() as model:
+        programs = installed(Path(sys.argv[1]), Path(folder))
+        script, server = stdio_client.server_in(Path(folder), node_packages(HERE.parent / "clients"))
+        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER, stdio_servers=[server]) as stack:
+            stdio_client.prove(stack, model, FIRST_MODEL, script)
 
 
 def restart_by_itself(stack, model):
