@@ -69,6 +69,7 @@ fn every_start_and_end_is_an_event_with_its_path_and_who_asked() {
     let events = events(&stack);
     let expected = [
         "daemon_started",
+        "bridge_started bridge_child",
         "started a ctl_start",
         "requested a ctl_start done",
         "ended a ctl_restart",
@@ -78,7 +79,9 @@ fn every_start_and_end_is_an_event_with_its_path_and_who_asked() {
         "ended a exit_sweep",
         "started a mcp_restart_agent",
         "requested a mcp_restart_agent done",
+        "requested ctl_down accepted",
         "ended a ctl_down",
+        "bridge_ended bridge_child",
         "daemon_stopped ctl_down",
     ];
     // A state and the answer that tells of it are two tasks' words.
@@ -100,6 +103,12 @@ fn every_start_and_end_is_an_event_with_its_path_and_who_asked() {
     let by_agent =
         events.iter().find(|event| event["pathId"] == "mcp_restart_agent" && event["event"] == "requested");
     assert_eq!(by_agent.unwrap()["caller"], json!({ "type": "agent", "name": "a" }));
+    let down =
+        events.iter().find(|event| event["pathId"] == "ctl_down" && event["event"] == "requested").unwrap();
+    assert_eq!(
+        (&down["caller"]["type"], &down["peer"]["uid"]),
+        (&json!("localUser"), &restart["peer"]["uid"])
+    );
     let text = stack.ctl(&["events", "--agent", "nobody"]).ok().stdout;
     assert!(
         text.contains("ctl_stop asked for by a local user") && text.contains(": unknown_agent"),
@@ -172,6 +181,8 @@ fn after_a_refused_command_a_strict_daemon_refuses_until_the_operator_has_looked
     assert_eq!(stack.refusal(None, "restart_agent", &json!({ "name": "a" })), "contaminated");
     assert_eq!(stack.agent("a").pid, pid);
     assert!(stack.ctl(&["status"]).ok().stderr.contains("pkill -f mcp-restartd"));
+    let doctor = stack.ctl(&["doctor"]);
+    assert!(doctor.code == 1 && doctor.stdout.contains("clear, outside any agent"), "{doctor:?}");
     // It outlives the daemon.
     stack.kill_daemon();
     stack.ctl(&["up"]).ok();

@@ -462,6 +462,10 @@ fn an_agent_is_connected_once_its_process_has_come() {
     stack.wait_for("a", |view| view.connected_at.is_some());
     stack.call(Some(&stack.wiring("b").0), "list_agents", &json!({}));
     stack.wait_for("b", |view| view.connected_at.is_some());
+    // The next daemon does not say of a process that it never came.
+    stack.kill_daemon();
+    stack.ctl(&["up"]).ok();
+    assert!(stack.agent("b").connected_at.is_some());
     // The next process has not come yet.
     stack.ctl(&["restart", "b"]).ok();
     assert!(stack.agent("b").connected_at.is_none());

@@ -45,6 +45,13 @@ fn a_changed_launch_of_a_self_restart_that_does_not_live_is_replaced_by_the_one_
     let log = fs::read_to_string(stack.agent("a").log_file).unwrap();
     let marker = log.lines().find(|line| line.contains("generation 3 started")).unwrap();
     assert!(marker.contains("rolled back"), "{marker}");
+    let events = stack.json(&["events"]);
+    let path = |pid: Option<u32>, field: &str| {
+        let found =
+            events["events"].as_array().unwrap().iter().rev().find(|event| event[field] == json!(pid));
+        found.unwrap()["pathId"].clone()
+    };
+    assert_eq!(path(stack.agent("a").pid, "newPid"), "rollback", "{events}");
 
     let again: Value = stack.call(Some(&token), "restart_agent", &arguments);
     assert_eq!(again["structuredContent"]["rolledBack"], true, "who asks again is told: {again}");

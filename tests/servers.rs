@@ -150,6 +150,10 @@ fn a_server_that_was_upgraded_is_found_stale_and_started_again_by_its_client() {
     assert_eq!(respawned["client"]["pid"], client.0.id());
     assert!(!lives(old) && lives(new));
     assert_eq!(world.servers(&["--stale"]), [Value::Null; 0]);
+    let events = world.stack.json(&["events"]);
+    let ended = events["events"].as_array().unwrap().iter().find(|event| event["event"] == "server_ended");
+    let ended = ended.unwrap();
+    assert_eq!((&ended["oldPid"], &ended["pathId"]), (&json!(old), &json!("ctl_restart_servers")));
 }
 
 #[test]

@@ -110,7 +110,10 @@ impl Daemon<'_> {
         })
         .await;
         let journal = Journal::start(self.state_dir.path(), fleet.clone());
-        let bridge = bridge::keep(beginning, self.bridge_setup(fleet.clone(), children, bridge_program));
+        let bridge = bridge::keep(
+            beginning,
+            self.bridge_setup(fleet.clone(), children, journal.clone(), bridge_program),
+        );
         let (wishes, mut inbox) = mpsc::channel(1);
         let context = Arc::new(Context {
             identification: Identification::new(fleet.clone(), self.first.config.token.clone()),
@@ -190,7 +193,13 @@ impl Daemon<'_> {
         Ok((bridge::begin(self.state_dir.path(), self.address)?, program))
     }
 
-    fn bridge_setup(&self, fleet: Fleet, children: Children, program: PathBuf) -> bridge::Setup {
+    fn bridge_setup(
+        &self,
+        fleet: Fleet,
+        children: Children,
+        journal: Journal,
+        program: PathBuf,
+    ) -> bridge::Setup {
         let args = [
             "--config".into(),
             self.first.config.file.clone().into_os_string(),
@@ -202,6 +211,7 @@ impl Daemon<'_> {
         bridge::Setup {
             fleet,
             children,
+            journal,
             state_dir: self.state_dir.path().to_owned(),
             address: self.address,
             program,

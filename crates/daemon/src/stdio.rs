@@ -2,7 +2,9 @@
 //! clients to start them again: each on a thread of its own, so that nobody else waits for that.
 
 use crate::fleet::{Awaited, Fleet, Lease, StdioGrant};
+use crate::governance::Journal;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
+use mcp_restart_protocol::journal::{Happening, Line};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::stdio::{
     RESPAWN_WAIT_MS_MAX, SELF_DELAY_MS_MAX, StdioRestartRequest, StdioRestarted, StdioServer,
@@ -24,6 +26,7 @@ pub(crate) async fn list(fleet: &Fleet) -> Result<Vec<StdioServer>, Failure> {
 /// Ends servers and tells who came back; `pid` is the process that asks, where it is known.
 pub(crate) async fn restart(
     fleet: &Fleet,
+    journal: &Journal,
     caller: Caller,
     pid: Option<u32>,
     path: RestartPath,
@@ -45,25 +48,33 @@ pub(crate) async fn restart(
         self_exit = report.self_exit_scheduled,
         "stdio servers restarted"
     );
+    for pid in &report.killed {
+        journal.line(ended(path, *pid));
+    }
     if let Some(own) = own
         && let Some(awaited) = fleet.await_delivery().await
     {
         report.delivery = Some(awaited.number);
-        tokio::spawn(end_after_answer(own, awaited, lease));
+        tokio::spawn(end_after_answer(own, awaited, lease, journal.clone(), path));
     }
     Ok(report)
 }
 
 /// Ends the server through which a request came, once that has its answer.
-async fn end_after_answer(own: OwnEnd, awaited: Awaited, lease: Lease) {
+async fn end_after_answer(own: OwnEnd, awaited: Awaited, lease: Lease, journal: Journal, path: RestartPath) {
     let _ = timeout(DELIVERY_LIMIT, awaited.delivered).await;
     sleep(own.delay).await;
+    let pids = own.pids();
     match on_a_thread(move || own.end()).await {
-        Ok(failed) if failed.is_empty() => {}
+        Ok(failed) if failed.is_empty() => pids.into_iter().for_each(|pid| journal.line(ended(path, pid))),
         Ok(failed) => tracing::warn!(?failed, "the server that asked for its own restart could not be ended"),
         Err(error) => tracing::error!(%error, "the server that asked for its own restart was not ended"),
     }
     drop(lease);
+}
+
+fn ended(path: RestartPath, pid: u32) -> Line {
+    Line { path_id: Some(path.id().to_owned()), old_pid: Some(pid), ..Line::now(Happening::ServerEnded) }
 }
 
 /// Does what takes long for a thread that others wait for.

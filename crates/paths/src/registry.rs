@@ -194,6 +194,7 @@ impl RestartPath {
                 &[
                     "crates/daemon/src/fleet/agent.rs",
                     "crates/daemon/src/fleet/trials.rs",
+                    "crates/daemon/src/governance/journal.rs",
                     "crates/shim/src/agent.rs",
                 ],
             ),

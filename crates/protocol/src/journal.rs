@@ -67,7 +67,7 @@ pub enum Happening {
     DaemonStopped,
     /// The daemon ended and left every agent running.
     DaemonMadeWay,
-    /// A start, stop or restart was asked for: who, by which path, and what became of it.
+    /// A start, stop or restart, or the end of the daemon, was asked for: who, by which path, and what became of it.
     Requested,
     /// A process of an agent was found running when the daemon started.
     Adopted,
@@ -77,6 +77,12 @@ pub enum Happening {
     Ended,
     /// An agent could not be started.
     Failed,
+    /// The bridge was started.
+    BridgeStarted,
+    /// The bridge ended.
+    BridgeEnded,
+    /// A stdio MCP server was ended.
+    ServerEnded,
     /// A command that would have hit the supervisor or an agent was refused by the guard.
     Contaminated,
     /// The operator has cleared that.

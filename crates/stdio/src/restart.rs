@@ -56,6 +56,11 @@ pub struct OwnEnd {
 }
 
 impl OwnEnd {
+    /// The process of each closest to its client.
+    pub fn pids(&self) -> Vec<u32> {
+        self.targets.iter().filter_map(|target| target.members.first()).map(|(pid, _)| *pid).collect()
+    }
+
     /// Ends it, and gives what could not be ended. Blocks for its grace and a little more.
     pub fn end(self) -> Vec<StdioFailure> {
         ending::end(self.path, &self.targets).into_iter().flatten().collect()

@@ -1,5 +1,6 @@
 //! `doctor`: what is wrong here, each finding with its remedy.
 
+use super::troubles::{self, Trouble};
 use crate::context::{Context, Place};
 use crate::problem::{Exit, Problem, faults};
 use crate::programs::{is_program, on_path};
@@ -134,12 +135,15 @@ async fn examine_daemon(
         findings.extend(wrong_by(&problem, "daemon"));
     }
     findings.push(right("daemon", format!("mcp-restartd {}, pid {}", status.version, status.pid)));
-    let reached = match &status.url {
-        Some(url) => health(url).await,
-        None => Err(status.endpoint_error.clone().unwrap_or_else(|| "it does not listen".to_owned())),
-    };
-    findings.push(endpoint(&status, reached));
-    findings.extend(told_by(&status, place.program()));
+    // An endpoint that the daemon knows not to be served is among its troubles.
+    if status.endpoint_error.is_none() {
+        let reached = match &status.url {
+            Some(url) => health(url).await,
+            None => Err("it does not listen".to_owned()),
+        };
+        findings.push(endpoint(&status, reached));
+    }
+    findings.extend(troubles::of(&status, place.program()).into_iter().map(Finding::from));
     let silent = status.agents.iter().filter(|agent| never_connected(agent, config));
     findings.extend(silent.map(|agent| silent_agent(agent, place.program())));
 }
@@ -170,38 +174,6 @@ fn endpoint(status: &ServerStatus, reached: Result<(), String>) -> Finding {
     }
 }
 
-/// What the daemon itself finds wrong.
-fn told_by(status: &ServerStatus, program: &str) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Some(error) = &status.config_error {
-        let remedy = "mend the file; until then the last good one is in force";
-        findings.push(wrong("config", error.clone(), remedy));
-    }
-    if let Some(error) = &status.state_error {
-        findings.push(wrong("state", error.clone(), "free what it lacks; it is tried again by itself"));
-    }
-    if !status.pending_config.is_empty() {
-        let fields = status.pending_config.join(", ");
-        let message = format!("changes of {fields} wait for the next start of the daemon");
-        findings.push(wrong("daemon", message, format!("{program} upgrade")));
-    }
-    if let Some(stale) = &status.stale {
-        findings.push(wrong("daemon", stale.clone(), format!("{program} upgrade")));
-    }
-    for recovered in status.recovered.iter().filter(|recovered| recovered.attention) {
-        findings.push(wrong(
-            "daemon",
-            recovered.text.clone(),
-            format!("see mcp-restart.log in {}", status.state_dir),
-        ));
-    }
-    for need in &status.need_restart {
-        let remedy = format!("{program} restart {}", need.name);
-        findings.push(wrong("agent", format!("{}: {}", need.name, need.reason), remedy));
-    }
-    findings
-}
-
 fn silent_agent(agent: &AgentView, program: &str) -> Finding {
     let lived = render::span(agent.uptime_ms.unwrap_or_default());
     let name = &agent.name;
@@ -226,6 +198,12 @@ async fn health(url: &str) -> Result<(), String> {
         Ok(Ok(_)) => Err("it does not reach the daemon".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} seconds", ENDPOINT_LIMIT.as_secs())),
+    }
+}
+
+impl From<Trouble> for Finding {
+    fn from(Trouble { about, message, remedy }: Trouble) -> Self {
+        wrong(about, message, remedy)
     }
 }
 
@@ -255,9 +233,8 @@ fn tell(finding: &Finding, paint: impl Fn(Style, &str) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{World, status, view};
+    use crate::testing::{World, view};
     use mcp_restart_protocol::agent::AgentState;
-    use mcp_restart_protocol::answer::NeedRestart;
 
     #[test]
     fn without_a_config_and_a_daemon_each_has_its_remedy() {
@@ -304,17 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_finds_wrong_has_a_remedy_too() {
-        let status = ServerStatus {
-            config_error: Some("c.json:1:1: no".into()),
-            stale: Some("the program on disk is another".into()),
-            pending_config: vec!["port".into()],
-            need_restart: vec![NeedRestart { name: "a".into(), reason: "its shim is old".into() }],
-            ..status(Path::new("/c.json"), Vec::new())
-        };
-        let findings = told_by(&status, "mcp-restartctl");
-        assert_eq!(findings.len(), 4);
-        assert!(findings.iter().all(|finding| !finding.ok && finding.remedy.is_some()));
+    fn an_agent_without_tools_is_told_with_the_way_to_see_why() {
         let claude = AgentView { tty: true, ..view("claude", AgentState::Running, 1) };
         insta::assert_snapshot!(tell(&silent_agent(&claude, "mcp-restartctl"), |_, text| text.to_owned()), @r"
         wrong agent: claude runs for 1m 1s and never reached the MCP endpoint: it has no tools

@@ -107,6 +107,11 @@ fn told(line: &Line) -> String {
             format!("pid {}: {how}{by_path}", pid(line.old_pid))
         }
         Happening::Failed => format!("could not be started{message}"),
+        Happening::BridgeStarted => format!("the endpoint's bridge started, pid {}", pid(line.new_pid)),
+        Happening::BridgeEnded => {
+            format!("the endpoint's bridge, pid {}, ended{by_path}{message}", pid(line.old_pid))
+        }
+        Happening::ServerEnded => format!("stdio server, pid {}: ended{by_path}", pid(line.old_pid)),
         Happening::Contaminated => format!("contaminated{message}"),
         Happening::Cleared => "the operator has cleared the contamination".to_owned(),
     }

@@ -14,6 +14,7 @@ mod servers;
 mod show;
 #[cfg(test)]
 mod tests;
+mod troubles;
 mod upgrade;
 
 pub(crate) use daemon::{bring_up, serving};

@@ -1,13 +1,14 @@
 //! `status`, `list`, `handoff` and `mcp-config`: what the daemon knows.
 
 use super::doctor::never_connected;
+use super::troubles;
 use crate::context::Context;
 use crate::problem::Problem;
 use crate::render::{self, Cell, table};
-use crate::screen::{Screen, Style};
+use crate::screen::Style;
 use crate::shims::listed;
 use mcp_restart_protocol::agent::AgentView;
-use mcp_restart_protocol::answer::{Caller, Handoff, NeedRestart, ServerStatus};
+use mcp_restart_protocol::answer::{Caller, Handoff, ServerStatus};
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::Serialize;
@@ -37,35 +38,8 @@ pub(crate) async fn status(context: &Context) -> Result<(), Problem> {
     }
     let silent = silent(context, &status);
     screen.line(describe(screen.colour(), &status, &silent, Timestamp::now()))?;
-    warn_of_endpoint(screen, &status);
-    warn_of_config(screen, &status);
-    if let Some(error) = &status.state_error {
-        screen.warning(format_args!(
-            "the state cannot be stored, so that a daemon that dies now is not succeeded by one that knows it all\n{error}"
-        ));
-    }
-    if !status.pending_config.is_empty() {
-        let fields = status.pending_config.join(", ");
-        screen.warning(format_args!("changes of {fields} wait for the next start of the daemon"));
-    }
-    if let Some(stale) = &status.stale {
-        screen.warning(stale);
-    }
-    if let Some(contaminated) = &status.contaminated {
-        screen.warning(format_args!("{contaminated}; {} clear forgets it", context.program()));
-    }
-    for recovered in status.recovered.iter().filter(|recovered| recovered.attention) {
-        screen.warning(&recovered.text);
-    }
-    warn_of_needs(screen, &status.need_restart);
+    troubles::warn(screen, troubles::of(&status, &context.program()));
     Ok(())
-}
-
-/// The agents that have to be restarted before this daemon can do all for them that it should.
-pub(crate) fn warn_of_needs(screen: &Screen, needs: &[NeedRestart]) {
-    for NeedRestart { name, reason } in needs {
-        screen.warning(format_args!("{name} needs a restart: {reason}"));
-    }
 }
 
 /// The agents.
@@ -85,15 +59,9 @@ pub(crate) async fn list(context: &Context, all: bool) -> Result<(), Problem> {
         let silent = silent(context, &status);
         screen.line(render::agents(screen.colour(), &status.agents, &silent, Timestamp::now()))?;
     }
-    warn_of_config(screen, &status);
-    warn_of_needs(screen, &status.need_restart);
+    let needs = troubles::needs(&status.need_restart, &context.program());
+    troubles::warn(screen, troubles::config(&status).into_iter().chain(needs));
     Ok(())
-}
-
-fn warn_of_endpoint(screen: &Screen, status: &ServerStatus) {
-    if let Some(error) = &status.endpoint_error {
-        screen.warning(format_args!("the MCP endpoint is not served: {error}"));
-    }
 }
 
 /// The agents that should have reached the endpoint by now, by what the config says of them.
@@ -102,13 +70,6 @@ fn silent<'a>(context: &Context, status: &'a ServerStatus) -> Vec<&'a str> {
         mcp_restart_config::load_as_client(Path::new(&status.config_file), &context.environment).ok();
     let agents = status.agents.iter().chain(&status.unlisted);
     agents.filter(|agent| never_connected(agent, config.as_ref())).map(|agent| &*agent.name).collect()
-}
-
-fn warn_of_config(screen: &Screen, status: &ServerStatus) {
-    if let Some(error) = &status.config_error {
-        screen
-            .warning(format_args!("the config file cannot be used; the last good one is in force\n{error}"));
-    }
 }
 
 /// The note for an agent.

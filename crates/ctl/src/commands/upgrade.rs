@@ -7,7 +7,7 @@
 //!   the daemon goes on as before ◄──────────────────────┘
 //! ```
 
-use super::show::warn_of_needs;
+use super::troubles;
 use crate::candidate;
 use crate::context::{Context, Place};
 use crate::daemon_process::{self, Outcome, Starting};
@@ -310,7 +310,7 @@ async fn tell(
     let adopted: Vec<String> = after.iter().filter(kept).map(|(name, _)| name.clone()).collect();
     let need_restart = status.map(|status| status.need_restart).unwrap_or_default();
     if !screen.json {
-        warn_of_needs(screen, &need_restart);
+        troubles::warn(screen, troubles::needs(&need_restart, place.program()));
         let on = match adopted.len() {
             0 => String::new(),
             1 => format!("; {} runs on", adopted.concat()),

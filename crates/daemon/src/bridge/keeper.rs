@@ -6,11 +6,13 @@ use super::record::Record;
 use super::{Announcement, Bridge, Message, Published};
 use crate::children::Children;
 use crate::fleet::Fleet;
+use crate::governance::Journal;
 use crate::logging;
 use crate::program::Program;
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::{Exit, Signal, Spawn, tree};
 use mcp_restart_protocol::hello::PROTOCOL;
+use mcp_restart_protocol::journal::{Happening, Line};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -46,6 +48,8 @@ pub(crate) struct Setup {
     pub(crate) fleet: Fleet,
     /// Starts the bridge.
     pub(crate) children: Children,
+    /// Is told of its starts and ends.
+    pub(crate) journal: Journal,
     /// Where `bridge.json` and the log are.
     pub(crate) state_dir: PathBuf,
     /// The endpoint's address in the config.
@@ -210,7 +214,9 @@ impl Keeper {
                 if record.is_alive() {
                     self.state = State::awaiting(record.clone());
                 } else {
-                    tracing::warn!(pid = record.pid(), "the bridge ended");
+                    let pid = record.pid();
+                    tracing::warn!(pid, "the bridge ended");
+                    self.write_end(pid, None);
                     self.start_child();
                 }
             }
@@ -248,6 +254,7 @@ impl Keeper {
         let wait = self.backoff.ended(since.elapsed());
         let how = exit.map_or_else(|| "in an unknown way".to_owned(), describe);
         tracing::warn!(pid, how, wait_ms = wait.as_millis(), "the bridge ended; it is started again");
+        self.write_end(*pid, Some(how.clone()));
         if let Some(times) = self.backoff.crash_loop() {
             self.give_up_for_now(&format!("the bridge ended {times} times in a row, the last time {how}"));
         }
@@ -272,10 +279,9 @@ impl Keeper {
     fn give_up_for_now(&mut self, trouble: &str) {
         tracing::error!(trouble, "agents cannot reach the endpoint");
         self.listener = None;
-        let trouble = format!("{trouble}; mcp-restart.log says more, and it is tried again");
         self.published.send_modify(|published| {
             published.url = None;
-            published.trouble = Some(trouble);
+            published.trouble = Some(trouble.to_owned());
         });
     }
 
@@ -303,6 +309,7 @@ impl Keeper {
             .children
             .spawn(RestartPath::BridgeChild, spawn)
             .map_err(|error| StartError::Program(self.setup.program.clone(), error))?;
+        self.setup.journal.line(Line { new_pid: Some(pid), ..by_us(Happening::BridgeStarted) });
         self.published.send_modify(|published| published.program = Some(program.clone()));
         // Without the record the next daemon would find the port taken by a bridge that it does not know.
         if let Some(record) = Record::of(pid, self.address, program)
@@ -311,6 +318,12 @@ impl Keeper {
             tracing::error!(%error, "cannot write bridge.json");
         }
         Ok(State::Child { pid, exit, since: Instant::now() })
+    }
+
+    /// Writes down that the bridge ended by itself.
+    fn write_end(&self, pid: u32, how: Option<String>) {
+        let line = Line { old_pid: Some(pid), message: how, ..Line::now(Happening::BridgeEnded) };
+        self.setup.journal.line(line);
     }
 
     fn publish(&mut self, url: String) {
@@ -324,7 +337,7 @@ impl Keeper {
     async fn end(self, inbox: mpsc::Receiver<Message>) {
         // From here on nobody new waits in the backlog of an endpoint that is going away.
         drop(self.listener);
-        match self.state {
+        let ended = match self.state {
             State::Child { pid, mut exit, .. } => {
                 self.setup.children.signal(RestartPath::BridgeChild, pid, Signal::TERMINATE);
                 if timeout(END_PATIENCE, &mut exit).await.is_err() {
@@ -332,6 +345,7 @@ impl Keeper {
                     self.setup.children.signal(RestartPath::BridgeChild, pid, Signal::KILL);
                     let _ = exit.await;
                 }
+                Some(pid)
             }
             State::Adopted { record, .. } | State::Awaiting { record, .. } => {
                 signal(&record, Signal::TERMINATE);
@@ -339,11 +353,20 @@ impl Keeper {
                     signal(&record, Signal::KILL);
                 }
                 let _ = timeout(END_PATIENCE, until_dead(&record)).await;
+                Some(record.pid())
             }
-            State::Waiting { .. } | State::Elsewhere { .. } => {}
+            State::Waiting { .. } | State::Elsewhere { .. } => None,
+        };
+        if let Some(pid) = ended {
+            self.setup.journal.line(Line { old_pid: Some(pid), ..by_us(Happening::BridgeEnded) });
         }
         Record::remove(&self.setup.state_dir);
     }
+}
+
+/// A line about what this daemon does with the bridge.
+fn by_us(event: Happening) -> Line {
+    Line { path_id: Some(RestartPath::BridgeChild.id().to_owned()), ..Line::now(event) }
 }
 
 async fn until_gone(mut inbox: mpsc::Receiver<Message>) {
@@ -426,10 +449,12 @@ mod tests {
         };
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
+        let fleet = fleet::start(setup).await;
         let mut bridge = keep(
             Beginning::Listener(listener),
             Setup {
-                fleet: fleet::start(setup).await,
+                journal: Journal::start(folder.path(), fleet.clone()),
+                fleet,
                 children,
                 state_dir: folder.path().to_owned(),
                 address,

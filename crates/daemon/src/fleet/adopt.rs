@@ -232,7 +232,7 @@ fn take_on(
     }
     let stopping = facts.stopping || facts.exit.as_ref().is_some_and(|exit| !exit.by_itself);
     adopted.living.insert(facts.name.clone(), Living { generation: facts.generation, stopping });
-    members.adopt(&facts, shim.link, record.last_exit.clone());
+    members.adopt(&facts, shim.link, record);
 }
 
 /// What a shim would say of itself, as far as its facts tell.

@@ -1,6 +1,5 @@
 //! The config in force, and the file that it is read from again.
 
-use super::launch;
 use crate::last_good::{FirstConfig, LastGood};
 use mcp_restart_config::{Agent, Config, Environment, LoadError};
 use std::os::unix::fs::MetadataExt;
@@ -121,5 +120,5 @@ impl ConfigWatch {
 
 fn entries(config: &Config) -> Vec<Entry> {
     let agents = config.agents.iter();
-    agents.map(|agent| Entry { agent: Arc::new(agent.clone()), hash: launch::hash(agent) }).collect()
+    agents.map(|agent| Entry { agent: Arc::new(agent.clone()), hash: agent.fingerprint() }).collect()
 }

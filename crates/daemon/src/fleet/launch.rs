@@ -109,7 +109,7 @@ pub(super) fn prepare(
     let argv = std::iter::once(&agent.command).chain(&line.arguments);
     let argv: Vec<Vec<u8>> = argv.map(|argument| argument.clone().into_bytes()).collect();
     check_sizes(agent, &argv, &environment).map_err(at("args"))?;
-    let hash = hash(agent);
+    let hash = agent.fingerprint();
     let shim = ShimLaunch {
         name: agent.name.clone(),
         generation: 0,
@@ -143,13 +143,6 @@ pub(super) fn mcp_config_file(state_dir: &Path, name: &str) -> PathBuf {
 /// Why a launch was refused, without the words that it was.
 pub(super) fn bare_reason<'a>(agent: &Agent, failure: &'a Failure) -> &'a str {
     failure.message.strip_prefix(&preamble(agent)).unwrap_or(&failure.message)
-}
-
-/// A number that differs between entries that differ; FNV-1a over their text.
-pub(super) fn hash(agent: &Agent) -> u64 {
-    format!("{agent:?}")
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn endpoint<'a>(agent: &Agent, around: Surroundings<'a>, mcp_config_file: &'a str) -> Option<Endpoint<'a>> {

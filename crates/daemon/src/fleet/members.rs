@@ -3,11 +3,11 @@
 use super::agent::{AgentTask, Launched, Order, Report};
 use super::config_watch::Entry;
 use super::link::Link;
-use super::store::Store;
+use super::store::{AgentRecord, Store};
 use super::{Glance, Message};
 use crate::children::Children;
 use mcp_restart_config::Agent;
-use mcp_restart_protocol::agent::{AgentState, AgentView, LastExit};
+use mcp_restart_protocol::agent::{AgentState, AgentView};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, NeedRestart, Recovered, Terminal};
 use mcp_restart_protocol::shim::{SIGNAL_GRACE, ShimFacts};
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -58,7 +58,8 @@ impl Members {
     }
 
     /// Takes on a process that an earlier daemon started.
-    pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Option<Link>, last_exit: Option<LastExit>) {
+    pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Option<Link>, record: &AgentRecord) {
+        let last_exit = record.last_exit.clone();
         let machine = Machine::adopted(facts.generation, facts.pid, facts.started_at, last_exit);
         let launched = Launched {
             hash: facts.launch_hash,
@@ -70,6 +71,9 @@ impl Members {
             shim_pid: Some(facts.shim_pid),
         };
         self.add(&facts.name, machine, link, Some(launched));
+        if let Some(member) = self.by_name.get_mut(&facts.name) {
+            member.connected = record.connected;
+        }
     }
 
     fn add(
@@ -210,13 +214,13 @@ impl Members {
         launched.filter(|(_, launched)| launched.entry.is_none())
     }
 
-    /// Notes that an agent reached the endpoint; whether it is the first time of this process.
-    pub(super) fn connected(&mut self, name: &str, at: Timestamp) -> bool {
-        let Some(member) = self.by_name.get_mut(name) else { return false };
-        let Some((_, generation, _)) = member.report.process else { return false };
+    /// Notes that an agent reached the endpoint: as which generation, and whether for the first time. None if it does not run.
+    pub(super) fn connected(&mut self, name: &str, at: Timestamp) -> Option<(u64, bool)> {
+        let member = self.by_name.get_mut(name)?;
+        let (_, generation, _) = member.report.process?;
         let first = member.connected.is_none_or(|(earlier, _)| earlier != generation);
         member.connected = Some((generation, at));
-        first
+        Some((generation, first))
     }
 
     /// Names of the fields in which an entry differs from the launch of the running process.

@@ -12,7 +12,6 @@
 //! too. An agent that asks for its own restart lives, which is all that is asked of one that is on no trial.
 //! The trial itself is the machine's; what is kept here is enough for the next daemon to go on with it.
 
-use super::launch;
 use mcp_restart_config::{Agent, Rollback};
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::de::Error as _;
@@ -84,7 +83,7 @@ impl Launches {
             return;
         }
         let good = self.last_good().cloned();
-        let is = |entry: &Agent| launch::hash(entry) == hash;
+        let is = |entry: &Agent| entry.fingerprint() == hash;
         let (entry, trial_ms) = if let Some(coming) = self.coming.take_if(|coming| is(&coming.entry.0)) {
             (Some(coming.entry), coming.trial_ms)
         } else {
@@ -231,7 +230,7 @@ mod tests {
         }
         let trial = launches.trial_of(&entry, own).map(|(within, _)| within);
         launches.order(&entry, trial);
-        launches.lives(generation, launch::hash(&entry), Timestamp(generation * 1000));
+        launches.lives(generation, entry.fingerprint(), Timestamp(generation * 1000));
     }
 
     fn good(launches: &Launches) -> Option<&str> {
@@ -266,7 +265,7 @@ mod tests {
         let mut launches = Launches::default();
         launch(&mut launches, 1, "one", false);
         launch(&mut launches, 2, "two", true);
-        launches.lives(3, launch::hash(&entry("one", "{}")), Timestamp(3000));
+        launches.lives(3, entry("one", "{}").fingerprint(), Timestamp(3000));
         let mut launches = reread(&launches);
         assert!(launches.is_known_bad(&entry("two", "{}")));
         assert!(!launches.is_known_bad(&entry("three", "{}")), "until the entry changes");
@@ -287,7 +286,7 @@ mod tests {
         launches.asks_for_itself();
         launches.order(&entry("two", "{}"), Some(SECONDS));
         launches.fails();
-        launches.lives(3, launch::hash(&entry("one", "{}")), Timestamp(3000));
+        launches.lives(3, entry("one", "{}").fingerprint(), Timestamp(3000));
         assert!(launches.is_known_bad(&entry("two", "{}")) && !launches.is_known_bad(&entry("one", "{}")));
         assert_eq!((good(&launches), launches.generation()), (Some("one"), Some(3)));
     }

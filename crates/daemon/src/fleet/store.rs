@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 /// How long the answer to a request id is kept, in milliseconds.
 const REPLAY_MS: u64 = 60 * 60 * 1000;
+/// How exactly it is stored when an agent last reached the endpoint, in milliseconds.
+const CONNECTED_MS: u64 = 60 * 1000;
 /// How many answers are kept at most.
 const REPLAY_MAX: usize = 200;
 
@@ -63,6 +65,9 @@ pub(super) struct AgentRecord {
     /// Which of its launches stayed up, and which did not.
     #[serde(default, deserialize_with = "rollback::lenient")]
     pub launches: Launches,
+    /// The generation that reached the MCP endpoint, and when it did so last, give or take a minute.
+    #[serde(default)]
+    pub connected: Option<(u64, Timestamp)>,
     /// When it restarted itself, within the window of its limit.
     #[serde(default)]
     pub self_restarts: VecDeque<Timestamp>,
@@ -124,6 +129,12 @@ impl Store {
     pub(super) fn agent_mut(&mut self, name: &str) -> &mut AgentRecord {
         self.dirty = true;
         self.state.agents.entry(name.to_owned()).or_default()
+    }
+
+    /// Whether it is worth storing that an agent has reached the endpoint: it may do so many times a second.
+    pub(super) fn is_news(&self, name: &str, generation: u64, now: Timestamp) -> bool {
+        let stored = self.agent(name).and_then(|record| record.connected);
+        stored.is_none_or(|(of, at)| of != generation || now.millis_since(at) >= CONNECTED_MS)
     }
 
     /// Writes down what is about to be begun; what is under way already is joined or replaced.

@@ -297,7 +297,12 @@ impl FleetTask {
     }
 
     fn connected(&mut self, agent: &str) {
-        if self.members.connected(agent, Timestamp::now()) {
+        let now = Timestamp::now();
+        let Some((generation, first)) = self.members.connected(agent, now) else { return };
+        if self.store.is_news(agent, generation, now) {
+            self.store.agent_mut(agent).connected = Some((generation, now));
+        }
+        if first {
             self.publish(agent);
         }
     }

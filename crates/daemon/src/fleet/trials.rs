@@ -4,7 +4,7 @@ use super::agent::{Order, Report};
 use super::config_watch::Entry;
 use super::handoff;
 use super::intent::{Goal, Living};
-use super::launch::{self, Launch};
+use super::launch::Launch;
 use super::rollback::Unfinished;
 use super::store::Store;
 use super::task::FleetTask;
@@ -64,7 +64,7 @@ impl FleetTask {
             text: format!("{}; that last one was started", known_bad.message),
             attention: true,
         });
-        Entry { hash: launch::hash(&agent), agent }
+        Entry { hash: agent.fingerprint(), agent }
     }
 
     /// Writes down which entry is about to be launched.
@@ -159,7 +159,7 @@ impl FleetTask {
         next: Handoff,
         asker: &Caller,
     ) -> Option<Box<Trial<Launch>>> {
-        let entry = Entry { agent: Arc::clone(good), hash: launch::hash(good) };
+        let entry = Entry { agent: Arc::clone(good), hash: good.fingerprint() };
         let next = Handoff { rolled_back: true, read_at: None, ..next };
         match self.prepare_restart(&entry, RestartPath::Rollback, &next, asker) {
             Ok(fallback) => Some(Box::new(Trial { within, fallback, settle: good.settle })),

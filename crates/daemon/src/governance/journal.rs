@@ -154,7 +154,7 @@ fn lines(before: Option<&AgentView>, now: &AgentView, path: Option<RestartPath>)
             lines.push(Line { message: exit.message.clone(), ..about(Happening::Failed, path) });
         } else {
             let path = match exit.reason {
-                ExitReason::Exited => Some(RestartPath::ExitSweep),
+                ExitReason::Exited | ExitReason::RolledBack => Some(RestartPath::ExitSweep),
                 ExitReason::Lost => Some(RestartPath::LostSweep),
                 _ => path,
             };
@@ -169,10 +169,9 @@ fn lines(before: Option<&AgentView>, now: &AgentView, path: Option<RestartPath>)
         now.state == AgentState::Running && (before.pid, before.generation) != (now.pid, now.generation)
     });
     if let Some(pid) = started {
-        lines.push(Line {
-            new_pid: Some(pid),
-            ..about(Happening::Started, Some(path.unwrap_or(RestartPath::Autostart)))
-        });
+        let rolled_back = now.last_exit.as_ref().is_some_and(|exit| exit.reason == ExitReason::RolledBack);
+        let path = if rolled_back { RestartPath::Rollback } else { path.unwrap_or(RestartPath::Autostart) };
+        lines.push(Line { new_pid: Some(pid), ..about(Happening::Started, Some(path)) });
     }
     lines
 }

@@ -67,14 +67,16 @@ async fn go_on(
             verbs::status(stream, &context).await
         }
         Verb::Shutdown => {
-            let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
+            let peer = peer_of_socket(&stream)?;
+            let process = context.identification.of_socket(peer).await;
             answer_hello(&mut stream, Verb::Shutdown).await?;
-            verbs::shutdown(stream, process, &context).await
+            verbs::shutdown(stream, &From { process, peer }, &context).await
         }
         Verb::Upgrade => {
-            let process = context.identification.of_socket(peer_of_socket(&stream)?).await;
+            let peer = peer_of_socket(&stream)?;
+            let process = context.identification.of_socket(peer).await;
             answer_hello(&mut stream, Verb::Upgrade).await?;
-            verbs::upgrade(stream, process, &context).await
+            verbs::upgrade(stream, &From { process, peer }, &context).await
         }
         Verb::Bridge => {
             let process = context.identification.of_socket(peer_of_socket(&stream)?).await;

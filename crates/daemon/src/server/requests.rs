@@ -1,7 +1,7 @@
 //! What a request makes the daemon do.
 
 use super::Context;
-use super::callers::Process;
+use super::callers::{Facts, Process, decide};
 use super::talk::is_over_http;
 use crate::fleet::{Glance, Lifecycle};
 use crate::governance::{Note, gate, protected};
@@ -129,7 +129,8 @@ impl Context {
                 let path = request.path.clone();
                 let ends = request.connection;
                 let pid = if over_http { self.identification.process_at(ends).await } else { Some(peer.pid) };
-                let restart = |path| stdio::restart(&self.fleet, caller.clone(), pid, path, request);
+                let restart =
+                    |path| stdio::restart(&self.fleet, &self.journal, caller.clone(), pid, path, request);
                 let answer = self.govern(asked(&path, None), restart, Told::servers).await;
                 answer.map(Box::new).map(Answer::StdioRestarted)
             }
@@ -213,6 +214,20 @@ impl Context {
         };
         self.gate.check(request)?;
         Ok(path)
+    }
+
+    /// Writes down that the end of this daemon was asked for.
+    pub(super) fn note_request(&self, from: &From, path: &str, refused: Option<&Failure>) {
+        let outcome = refused.map_or(Outcome::Well(Well::Accepted), |failure| Outcome::Failed(failure.code));
+        self.journal.line(Line {
+            path_id: Some(path.to_owned()),
+            caller: decide(Facts::Socket(from.process.clone())).ok(),
+            peer: Some(Peer { uid: from.peer.uid, pid: from.peer.pid }),
+            outcome: Some(outcome),
+            message: refused.map(|failure| failure.message.clone()),
+            old_pid: Some(std::process::id()),
+            ..Line::now(Happening::Requested)
+        });
     }
 
     async fn glance(&self, agent: Option<&str>) -> Glance {

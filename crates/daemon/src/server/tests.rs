@@ -60,11 +60,13 @@ impl Served {
             children: children.clone(),
         };
         let fleet = fleet::start(setup).await;
+        let journal = Journal::start(&state_dir, fleet.clone());
         let bridge = bridge::keep(
             Beginning::Elsewhere,
             bridge::Setup {
                 fleet: fleet.clone(),
                 children,
+                journal: journal.clone(),
                 state_dir: state_dir.clone(),
                 address: "127.0.0.1:4310".parse().unwrap(),
                 program: PathBuf::new(),
@@ -76,7 +78,7 @@ impl Served {
         let context = Context {
             identification: Identification::new(fleet.clone(), Some(Secret::new(TOKEN))),
             gate: Gate { stale: Strictness::Warn, contamination: Strictness::Warn },
-            journal: Journal::start(&state_dir, fleet.clone()),
+            journal,
             fleet,
             bridge,
             program: Program::at(config_file.clone()).unwrap(),

@@ -2,7 +2,7 @@
 
 use super::callers::{Facts, Process, decide};
 use super::connection::GREETING_DEADLINE;
-use super::requests::door;
+use super::requests::{From, door};
 use super::{Context, Wish, Word, json_text};
 use crate::bridge::Announcement;
 use crate::successor;
@@ -73,15 +73,16 @@ pub(super) async fn status(mut stream: UnixStream, context: &Context) -> io::Res
 }
 
 /// Ends the daemon. The connection stays open until it is gone, by which the client sees that it is.
-pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
+pub(super) async fn shutdown(mut stream: UnixStream, from: &From, context: &Context) -> io::Result<()> {
     let text = timeout(GREETING_DEADLINE, json_text::read(&mut stream, &[])).await??;
     let request: ShutdownText = serde_json::from_slice(&text)?;
     let path = door(&request.path).and_then(|path| match path {
-        RestartPath::CtlDown => may_shut_down(process).map(|()| path),
+        RestartPath::CtlDown => may_shut_down(from.process.clone()).map(|()| path),
         other => {
             Err(Failure::new(ErrorCode::UnknownRestartPath, format!("{other} is no way to end the daemon")))
         }
     });
+    context.note_request(from, &request.path, path.as_ref().err());
     // The daemon ends only after it has been answered.
     let under_way = context.under_way.token();
     let error = match path {
@@ -99,15 +100,20 @@ pub(super) async fn shutdown(mut stream: UnixStream, process: Process, context: 
 
 /// Offers to make way for the next daemon, and does on the client's word. The connection stays open until this
 /// daemon is gone.
-pub(super) async fn upgrade(mut stream: UnixStream, process: Process, context: &Context) -> io::Result<()> {
+pub(super) async fn upgrade(mut stream: UnixStream, from: &From, context: &Context) -> io::Result<()> {
     let text = timeout(GREETING_DEADLINE, json_text::read(&mut stream, &[])).await??;
-    let offer = match offer(&serde_json::from_slice(&text)?, process, context).await {
+    let ask: Ask = serde_json::from_slice(&text)?;
+    let offer = match offer(&ask, from.process.clone(), context).await {
         Ok(offer) => offer,
-        Err(error) => return json_text::write(&mut stream, &ErrorText { error }).await,
+        Err(error) => {
+            context.note_request(from, &ask.path, Some(&error));
+            return json_text::write(&mut stream, &ErrorText { error }).await;
+        }
     };
     json_text::write(&mut stream, &offer).await?;
     let text = timeout(OFFER_STANDS, json_text::read(&mut stream, &[])).await??;
     let Leave { leave: true } = serde_json::from_slice(&text)? else { return Ok(()) };
+    context.note_request(from, &ask.path, None);
     leave(&mut stream, context).await?;
     until_closed(&mut stream).await;
     Ok(())
