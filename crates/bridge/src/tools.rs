@@ -267,7 +267,7 @@ pub(crate) fn answered(answer: Answer) -> CallToolResult {
         Answer::StdioRestarted(restarted) => serde_json::to_value(restarted),
         Answer::Terminal(_)
         | Answer::McpConfig(_)
-        | Answer::Protected(_)
+        | Answer::Protected { .. }
         | Answer::Done
         | Answer::Admitted(_) => {
             return refused(&Failure::new(

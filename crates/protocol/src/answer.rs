@@ -51,7 +51,12 @@ pub enum Answer {
     /// To `McpConfig`: the file's content as JSON text, and the environment variables that go with it.
     McpConfig(McpConfig),
     /// To `Protected`.
-    Protected(Vec<ProtectedProcess>),
+    Protected {
+        /// The processes.
+        processes: Vec<ProtectedProcess>,
+        /// The endpoint's port, if it is served.
+        port: Option<u16>,
+    },
     /// To `Delivered` and `MarkerChanged`.
     Done,
     /// To `Authenticate`: who asks. It holds for as long as the caller's connection.

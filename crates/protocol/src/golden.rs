@@ -210,9 +210,10 @@ fn the_bytes_of_every_answer_are_pinned() {
         }))),
         answer(Answer::Terminal(Terminal { socket: "s".into(), generation: 2 })),
         answer(Answer::McpConfig(McpConfig { file: "f".into(), content: "c".into() })),
-        answer(Answer::Protected(
-            [Owner::Daemon, Owner::Bridge, Owner::Agent("a".into())].into_iter().map(protected).collect(),
-        )),
+        answer(Answer::Protected {
+            processes: [Owner::Daemon, Owner::Bridge, Owner::Agent("a".into())].map(protected).into(),
+            port: Some(1),
+        }),
         answer(Answer::Done),
         answer(Answer::Admitted(Caller::Unknown)),
         ServerFrame { id: 8, body: ServerBody::Failed(failure) },

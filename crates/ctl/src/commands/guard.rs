@@ -132,14 +132,11 @@ async fn look_at(context: &Context, command: &str) -> Result<Option<Refusal>, Pr
     let place = context.place()?;
     let mut daemon = context.daemon_at(&place).await.ok();
     let protected = match &mut daemon {
-        Some(daemon) => {
-            let url = daemon.status().await?.url;
-            match daemon.ask(Request::Protected).await?? {
-                Answer::Protected(processes) => protected(processes, url.as_deref()),
-                other => return Err(crate::talk::unexpected(&other)),
-            }
-        }
-        None => without_daemon(&place),
+        Some(daemon) => match daemon.ask(Request::Protected).await?? {
+            Answer::Protected { processes, port } => protected(processes, port, context.agent()),
+            other => return Err(crate::talk::unexpected(&other)),
+        },
+        None => without_daemon(&place, context.agent()),
     };
     let Some(refusal) = judge(command, &protected) else { return Ok(None) };
     if mark(&place, &refusal, command, context.agent())?
@@ -150,7 +147,7 @@ async fn look_at(context: &Context, command: &str) -> Result<Option<Refusal>, Pr
     Ok(Some(refusal))
 }
 
-fn protected(processes: Vec<ProtectedProcess>, url: Option<&str>) -> Protected {
+fn protected(processes: Vec<ProtectedProcess>, port: Option<u16>, own: Option<&str>) -> Protected {
     let process = |process: ProtectedProcess| Process {
         pid: Some(process.pid),
         parent: Some(process.parent),
@@ -159,12 +156,11 @@ fn protected(processes: Vec<ProtectedProcess>, url: Option<&str>) -> Protected {
         command: process.command,
         owner: process.owner,
     };
-    let port = url.and_then(|url| url.split(':').nth(2)?.split('/').next()?.parse().ok());
-    Protected { processes: processes.into_iter().map(process).collect(), port }
+    Protected { processes: processes.into_iter().map(process).collect(), port, own: own.map(str::to_owned) }
 }
 
 /// What is known where no daemon tells: what its programs are called, and which agents run on.
-fn without_daemon(place: &Place) -> Protected {
+fn without_daemon(place: &Place, own: Option<&str>) -> Protected {
     let named = |name: &str, pid, owner| Process {
         pid,
         parent: None,
@@ -179,7 +175,7 @@ fn without_daemon(place: &Place) -> Protected {
         shims::living_agents(&place.state_dir)
             .map(|(name, pid)| named(&name, pid, Owner::Agent(name.clone()))),
     );
-    Protected { processes, port: None }
+    Protected { processes, port: None, own: own.map(str::to_owned) }
 }
 
 /// Leaves the marker of a refused command; whether there was none before.
@@ -248,15 +244,6 @@ mod tests {
             r#"{ "tool_name": "Bash", "tool_input": { "command": 1 } }"#,
         ] {
             assert_eq!(hook_command(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn the_port_is_that_of_the_endpoint() {
-        for (url, expected) in
-            [("http://127.0.0.1:4310/mcp", Some(4310)), ("http://127.0.0.1/mcp", None), ("nonsense", None)]
-        {
-            assert_eq!(protected(Vec::new(), Some(url)).port, expected, "{url}");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The judgement on a text.
 
+use super::code;
+use super::printed;
 use super::protected::Protected;
 use super::shell::{self, Command, Piece, Pipeline, Word};
-use super::targets::{self, Operand};
-use super::wrappers;
+use super::targets::{self, Operand, Source, Template};
+use super::wrappers::{self, Wrapped};
 use mcp_restart_protocol::answer::Owner;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Why a text may not be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,65 +24,162 @@ pub(crate) fn judge(text: &str, protected: &Protected) -> Option<Refusal> {
     let mut judge = Judge {
         protected,
         variables: HashMap::new(),
+        aliases: HashMap::new(),
+        functions: HashSet::new(),
+        written: HashMap::new(),
+        values: Vec::new(),
         kills: Vec::new(),
         finds: Vec::new(),
-        kills_unknown: false,
+        templates: Vec::new(),
     };
-    judge.script(&shell::parse(text), 0);
-    let Judge { mut kills, finds, kills_unknown, .. } = judge;
-    if kills_unknown {
-        kills.extend(finds);
-    }
-    kills.sort();
-    kills.dedup();
-    (!kills.is_empty()).then_some(Refusal { hits: kills })
+    judge.script(&shell::parse(text), 0, false);
+    let mut hits = judge.hits();
+    hits.sort();
+    hits.dedup();
+    (!hits.is_empty()).then_some(Refusal { hits })
 }
 
 struct Judge<'a> {
     protected: &'a Protected,
     /// What was assigned in the text itself.
     variables: HashMap<String, Operand>,
+    /// What stands for these words.
+    aliases: HashMap<String, String>,
+    /// The functions that the text defines.
+    functions: HashSet<String>,
+    /// The files that the text writes, as far as it is known what.
+    written: HashMap<String, String>,
+    /// Words by which a kill may come whose aim is not known where it stands: of loops, calls of functions, and what is read.
+    values: Vec<String>,
     kills: Vec<Owner>,
+    /// Whose numbers are looked up, and may be those that are killed.
     finds: Vec<Owner>,
-    kills_unknown: bool,
+    /// The aims of kills that are not known where these stand.
+    templates: Vec<Template>,
+}
+
+/// What came out of the commands of a pipeline so far.
+#[derive(Default)]
+struct Flow {
+    /// What was printed last, as far as it is known.
+    text: Option<String>,
+    /// Whether it is about processes.
+    lists_processes: bool,
+    /// What is left of the processes that were listed.
+    listed: Option<Vec<Owner>>,
+    /// Who was looked up.
+    finds: Vec<Owner>,
+    /// Whether a command does more than to show that.
+    is_used: bool,
+    /// Whether a line that is printed is a command that kills.
+    writes_kills: bool,
 }
 
 impl Judge<'_> {
-    fn script(&mut self, pipelines: &[Pipeline], depth: usize) {
+    fn hits(self) -> Vec<Owner> {
+        let Self { protected, values, mut kills, finds, templates, .. } = self;
+        if templates.contains(&Template::Numbers) {
+            kills.extend(finds);
+        }
+        for value in &values {
+            kills.extend(templates.iter().flat_map(|template| template.hits(value, protected)));
+        }
+        kills
+    }
+
+    /// `captured`: what it prints is used by what stands around it.
+    fn script(&mut self, pipelines: &[Pipeline], depth: usize, captured: bool) {
         if depth > DEPTH_MAX {
             self.kills.extend(self.protected.everything());
             return;
         }
         for pipeline in pipelines {
-            let mut before: Option<(String, Vec<Operand>)> = None;
-            let mut lists_processes = false;
-            // What is left of the processes that were listed.
-            let mut listed: Option<Vec<Owner>> = None;
+            let mut flow = Flow { is_used: captured, ..Flow::default() };
             for command in pipeline {
-                self.inside(command, depth);
-                let words = self.words(command);
-                let Some((program, operands)) = self.program(words, depth) else { continue };
-                lists_processes |=
-                    matches!(program.as_str(), "ps" | "pstree" | "top" | "ss" | "netstat" | "lsof");
-                if let Some(through) =
-                    targets::filter(&program, &operands, self.protected).filter(|_| lists_processes)
-                {
-                    listed = Some(listed.map_or(through.clone(), |listed| {
-                        listed.into_iter().filter(|owner| through.contains(owner)).collect()
-                    }));
-                }
-                if wrappers::is_shell(&program) {
-                    self.standard_input(command, before.as_ref(), depth);
-                }
-                before = Some((program, operands));
+                self.command(command, &mut flow, depth);
             }
-            self.finds.extend(listed.into_iter().flatten());
+            if flow.is_used {
+                self.finds.extend(flow.finds);
+                self.finds.extend(flow.listed.into_iter().flatten());
+            }
         }
     }
 
-    /// A text that a command is given to run.
+    fn command(&mut self, command: &Command, flow: &mut Flow, depth: usize) {
+        self.inside(command, depth);
+        if command.defines {
+            self.functions.extend(command.words.first().map(|word| self.operand(word).text));
+            return;
+        }
+        let input = command.input.first().map(|word| self.operand(word).text).or_else(|| flow.text.take());
+        let raw = command.words.first().map(|word| self.operand(word).text).unwrap_or_default();
+        if printed::reads_for_others(&raw) {
+            self.values.extend(words_of(input.as_deref()));
+        }
+        let words = self.words(command);
+        flow.is_used |= !words.first().is_some_and(|first| printed::only_shows(&first.text)) && flow.lists();
+        flow.is_used |= self.files(command).next().is_some();
+        let found = self.program(words, input.as_deref(), depth);
+        if let Some((program, operands)) = found {
+            self.follow(&program, &operands, flow);
+            flow.text = printed::by(&program, &operands, input.as_deref());
+            self.write_down(command, &program, &operands, flow.text.as_deref());
+        }
+    }
+
+    /// What a command makes of the processes that were listed before it.
+    fn follow(&mut self, program: &str, operands: &[Operand], flow: &mut Flow) {
+        if wrappers::reads_script(program) && flow.writes_kills {
+            self.templates.push(Template::Numbers);
+        }
+        if flow.lists_processes
+            && let Some(through) = targets::filter(program, operands, self.protected)
+        {
+            flow.listed = Some(match flow.listed.take() {
+                Some(listed) => listed.into_iter().filter(|owner| through.contains(owner)).collect(),
+                None => through,
+            });
+        }
+        if targets::lists_processes(program) {
+            flow.lists_processes = true;
+            flow.listed = targets::lists_everything(program, operands).then(|| self.protected.everything());
+        }
+        if flow.lists() && operands.iter().any(|operand| operand.text.contains("kill")) {
+            flow.writes_kills = true;
+            if operands.iter().any(|operand| operand.text.contains("system")) {
+                self.templates.push(Template::Numbers);
+                flow.is_used = true;
+            }
+        }
+        let aim = targets::aim(program, operands, self.protected);
+        self.kills.extend(aim.kills);
+        flow.finds.extend(aim.finds);
+        self.templates.extend(aim.templates);
+    }
+
+    /// The files that a command is redirected to or from.
+    fn files(&self, command: &Command) -> impl Iterator<Item = String> {
+        let files = command.files.iter().map(|word| self.operand(word).text);
+        files.filter(|file| !file.starts_with("/dev/") && file.parse::<u32>().is_err() && file != "-")
+    }
+
+    /// Remembers what is written to files, which may be run later.
+    fn write_down(&mut self, command: &Command, program: &str, operands: &[Operand], text: Option<&str>) {
+        let Some(text) = text else { return };
+        let mut files: Vec<_> = self.files(command).collect();
+        if program == "tee" {
+            files.extend(operands.iter().map(|operand| operand.text.clone()));
+        }
+        for file in files {
+            let written = self.written.entry(plain_path(&file).to_owned()).or_default();
+            written.push_str(text);
+            written.push('\n');
+        }
+    }
+
+    /// A text that is run as a script of the shell.
     fn text(&mut self, text: &str, depth: usize) {
-        self.script(&shell::parse(text), depth + 1);
+        self.script(&shell::parse(text), depth + 1, false);
     }
 
     /// The same in words that are put together.
@@ -91,10 +190,8 @@ impl Judge<'_> {
 
     /// What is substituted into the words of a command, and the files it reads.
     fn inside(&mut self, command: &Command, depth: usize) {
-        for piece in command.words.iter().chain(&command.files).chain(&command.input).flatten() {
-            if let Piece::Substitution(pipelines) = piece {
-                self.script(pipelines, depth + 1);
-            }
+        for word in command.words.iter().chain(&command.files).chain(&command.input) {
+            self.substitutions(word, depth);
         }
         // The number of the daemon is in its lock.
         for word in command.words.iter().chain(&command.files) {
@@ -104,319 +201,271 @@ impl Judge<'_> {
         }
     }
 
+    fn substitutions(&mut self, word: &Word, depth: usize) {
+        for piece in word {
+            match piece {
+                Piece::Substitution(pipelines) => self.script(pipelines, depth + 1, true),
+                Piece::Variable { or, .. } => self.substitutions(or, depth),
+                Piece::Text(_) | Piece::OfShell | Piece::Unknown => {}
+            }
+        }
+    }
+
     /// The words from the program on: without reserved words and assignments, which are remembered.
     fn words(&mut self, command: &Command) -> Vec<Operand> {
         const RESERVED: &[&str] = &[
-            "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time",
-            "coproc", "esac",
+            "if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "coproc",
+            "esac",
         ];
-        let mut words =
-            command.words.iter().map(|word| self.operand(word)).collect::<Vec<_>>().into_iter().peekable();
-        while let Some(first) = words.peek() {
-            let assigned = first.text.split_once('=').filter(|(name, _)| {
-                !name.is_empty() && name.chars().all(|next| next.is_ascii_alphanumeric() || next == '_')
-            });
-            if let Some((name, value)) = assigned {
-                self.variables
-                    .insert(name.to_owned(), Operand { text: value.to_owned(), known: first.known });
-            } else if !RESERVED.contains(&first.text.as_str()) {
-                break;
+        let mut words = Vec::new();
+        for word in &command.words {
+            let operand = self.operand(word);
+            if !words.is_empty() {
+                words.push(operand);
+            } else if let Some((name, value)) = assignment(&operand.text) {
+                let value = Operand { text: value.to_owned(), source: operand.source };
+                self.assign(name, value);
+            } else if !RESERVED.contains(&operand.text.as_str()) {
+                // An unquoted variable is as many words as it has.
+                match word.as_slice() {
+                    [Piece::Variable { quoted: false, .. }] => words.extend(operand.split()),
+                    _ => words.push(operand),
+                }
             }
-            words.next();
         }
-        words.collect()
+        if words.first().is_some_and(|first| first.text == "function") && words.len() > 1 {
+            self.functions.insert(words.remove(1).text);
+            words.remove(0);
+            words.retain(|word| word.text != "{");
+        }
+        words
     }
 
-    /// Judges one command and gives its program and operands.
-    fn program(&mut self, words: Vec<Operand>, depth: usize) -> Option<(String, Vec<Operand>)> {
+    fn assign(&mut self, name: &str, value: Operand) {
+        let name = name.trim_end_matches('+');
+        if let Some(before) = self.variables.get_mut(name).filter(|before| before.source != Source::Known) {
+            // Of two values that one is kept which may be more.
+            before.source = before.source.max(value.source);
+        } else {
+            self.variables.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Judges one command, given what it reads, and gives its program and operands.
+    fn program(
+        &mut self,
+        words: Vec<Operand>,
+        input: Option<&str>,
+        depth: usize,
+    ) -> Option<(String, Vec<Operand>)> {
+        if depth > DEPTH_MAX {
+            self.kills.extend(self.protected.everything());
+            return None;
+        }
         let first = words.first()?;
         let program = first.text.rsplit('/').next().unwrap_or_default().to_owned();
+        if let Some(meaning) = self.aliases.remove(&program) {
+            // Once, since an alias may be made of itself.
+            let rest: Vec<_> = words.iter().skip(1).map(|word| word.text.as_str()).collect();
+            self.text(&format!("{meaning} {}", rest.join(" ")), depth);
+            return None;
+        }
         let texts: Vec<String> = words.iter().map(|word| word.text.clone()).collect();
-        if let Some(at) = wrappers::inner(&program, &texts) {
-            let mut inner: Vec<_> = words.into_iter().skip(at).collect();
-            if matches!(program.as_str(), "xargs" | "parallel") {
-                inner.push(Operand { text: String::new(), known: false });
+        match wrappers::unwrap(&program, &texts) {
+            Wrapped::Command(at) => {
+                let mut inner: Vec<_> = words.iter().skip(at).cloned().collect();
+                if matches!(program.as_str(), "xargs" | "parallel") {
+                    self.values.extend(words_of(input));
+                    wrappers::fill_in(&mut inner, words.get(..at).unwrap_or_default());
+                }
+                return self.program(inner, input, depth + 1);
             }
-            if program == "watch" {
-                self.line(&inner, depth);
+            Wrapped::Script(script) => {
+                self.text(&script, depth);
+                return None;
             }
-            return if depth > DEPTH_MAX { None } else { self.program(inner, depth + 1) };
+            Wrapped::Nothing => {}
         }
         let operands: Vec<_> = words.into_iter().skip(1).collect();
-        match program.as_str() {
-            "eval" | "trap" => {
-                self.line(&operands, depth);
-            }
-            shell if wrappers::is_shell(shell) => {
-                if let Some(script) = wrappers::script_of(&texts) {
-                    self.text(script, depth);
-                }
-            }
-            "find" | "fd" => self.executed(&operands, depth),
-            "npx" | "bunx" | "pnpx" => {
-                let inner =
-                    operands.iter().skip_while(|operand| operand.text.starts_with('-')).cloned().collect();
-                return self.program(inner, depth + 1);
-            }
-            _ => {
-                if let Some(code) = wrappers::code(&program, &texts) {
-                    for literal in wrappers::literals(code) {
-                        self.text(literal, depth);
-                    }
-                    self.kills
-                        .extend(wrappers::killed_numbers(code).flat_map(|pid| self.protected.number(pid)));
-                }
-            }
+        if !self.built_in(&program, &operands, input, depth) {
+            self.runs(&program, &texts, input, depth);
         }
-        let aim = targets::aim(&program, &operands, self.protected);
-        self.kills.extend(aim.kills);
-        self.finds.extend(aim.finds);
-        self.kills_unknown |= aim.kills_unknown;
         Some((program, operands))
     }
 
-    /// What `find` runs.
-    fn executed(&mut self, operands: &[Operand], depth: usize) {
-        let runs = |text: &str| matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X");
-        if let Some(at) = operands.iter().position(|operand| runs(&operand.text)) {
-            let inner = operands
-                .iter()
-                .skip(at + 1)
-                .take_while(|operand| !matches!(operand.text.as_str(), ";" | "+"));
-            let inner = inner.cloned().collect();
-            self.program(inner, depth + 1);
-        }
-    }
-
-    /// What a shell reads from its standard input: a here-document, or what `echo` prints.
-    fn standard_input(&mut self, command: &Command, before: Option<&(String, Vec<Operand>)>, depth: usize) {
-        for word in &command.input {
-            let text = self.operand(word).text;
-            self.text(&text, depth);
-        }
-        if let Some((program, operands)) =
-            before.filter(|(program, _)| matches!(program.as_str(), "echo" | "printf"))
-        {
-            let _ = program;
-            self.line(operands, depth);
-        }
-    }
-
-    /// A word with the values of the variables that the text itself assigned.
-    fn operand(&self, word: &Word) -> Operand {
-        let mut operand = Operand { text: String::new(), known: true };
-        for piece in word {
-            match piece {
-                Piece::Text(text) => operand.text.push_str(text),
-                Piece::Variable(name) => match self.variables.get(name) {
-                    Some(value) => {
-                        operand.text.push_str(&value.text);
-                        operand.known &= value.known;
-                    }
-                    None => operand.known = false,
-                },
-                Piece::Substitution(_) | Piece::Unknown => operand.known = false,
+    /// Whether it is a command of the shell itself, or one that runs what it is given; what it does is judged.
+    fn built_in(&mut self, program: &str, operands: &[Operand], input: Option<&str>, depth: usize) -> bool {
+        match program {
+            "eval" | "trap" => self.line(operands, depth),
+            "alias" => self.aliases.extend(assignments(operands).map(|(name, meaning)| (name, meaning.text))),
+            "export" | "declare" | "typeset" | "local" | "readonly" => {
+                for (name, value) in assignments(operands) {
+                    self.assign(&name, value);
+                }
             }
+            "read" | "mapfile" | "readarray" | "for" | "select" => {
+                let at = operands.iter().position(|operand| operand.text == "in").unwrap_or(operands.len());
+                let (names, values) = operands.split_at(at);
+                self.variables.extend(names.iter().map(|name| (name.text.clone(), Operand::unknown())));
+                self.pass(values.get(1..).unwrap_or_default());
+            }
+            "set" => self.pass(operands),
+            "find" | "fd" => self.executed(operands, input, depth),
+            "source" | "." => {
+                self.scripts(operands.first().map(|operand| operand.text.as_str()), input, depth);
+            }
+            "at" | "batch" => self.scripts(None, input, depth),
+            _ if self.functions.contains(program) => self.pass(operands),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The script or the code that a program runs.
+    fn runs(&mut self, program: &str, words: &[String], input: Option<&str>, depth: usize) {
+        if wrappers::reads_script(program) {
+            if let Some((script, at)) = wrappers::script_of(words) {
+                self.values.extend(words.iter().skip(at + 1).cloned());
+                self.text(script, depth);
+            } else {
+                let file = words.iter().skip(1).find(|word| !word.starts_with('-'));
+                self.scripts(file.map(String::as_str), input, depth);
+            }
+            return;
+        }
+        let file = words.get(1).and_then(|file| self.written.get(plain_path(file)));
+        if let Some(code) = code::of(program, words, input, file.map(String::as_str)) {
+            self.code(&code, depth);
+        }
+        let itself = words.first().filter(|path| path.contains('/'));
+        if let Some(script) = itself.and_then(|path| self.written.get(plain_path(path))).cloned() {
+            self.text(&script, depth);
+        }
+    }
+
+    /// Words that reach a kill by other ways than its own words.
+    fn pass(&mut self, operands: &[Operand]) {
+        self.values.extend(operands.iter().flat_map(|operand| words_of(Some(&operand.text))));
+    }
+
+    /// What a shell reads: the file, if the text wrote it, or what is printed in its place, or its standard input.
+    fn scripts(&mut self, file: Option<&str>, input: Option<&str>, depth: usize) {
+        let script = match file {
+            // `<(…)` leaves what is printed there as the word.
+            Some(file) if !file.starts_with("/dev/") => {
+                Some(self.written.get(plain_path(file)).map_or(file, String::as_str))
+            }
+            _ => input,
+        };
+        if let Some(script) = script.map(str::to_owned) {
+            self.text(&script, depth);
+        }
+    }
+
+    fn code(&mut self, code: &str, depth: usize) {
+        for script in code::scripts(code) {
+            self.text(&script, depth);
+        }
+        if code::kills(code) {
+            self.kills
+                .extend(code::numbers(code).flat_map(|number| targets::numbered(&number, self.protected)));
+            self.kills.extend(code::literals(code).flat_map(|name| targets::mentioned(name, self.protected)));
+        }
+    }
+
+    /// What `find` runs.
+    fn executed(&mut self, operands: &[Operand], input: Option<&str>, depth: usize) {
+        let runs = |text: &str| matches!(text, "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X");
+        for (at, _) in operands.iter().enumerate().filter(|(_, operand)| runs(&operand.text)) {
+            let inner = operands.iter().skip(at + 1);
+            let inner: Vec<_> =
+                inner.take_while(|operand| !matches!(operand.text.as_str(), ";" | "+")).cloned().collect();
+            if let Some((program, operands)) = self.program(inner, input, depth + 1) {
+                self.follow(&program, &operands, &mut Flow::default());
+            }
+        }
+    }
+
+    /// A word with the values of the variables that the text itself assigned, and what is known to be printed into it.
+    fn operand(&self, word: &Word) -> Operand {
+        let mut operand = Operand { text: String::new(), source: Source::Known };
+        for piece in word {
+            let value = match piece {
+                Piece::Text(text) => Operand { text: text.clone(), source: Source::Known },
+                Piece::Variable { name, or, .. } => self.variable(name, or),
+                Piece::Substitution(pipelines) => match self.printed(pipelines) {
+                    Some(text) => Operand { text, source: Source::Known },
+                    None => Operand::unknown(),
+                },
+                Piece::OfShell => Operand { text: String::new(), source: Source::Elsewhere },
+                Piece::Unknown => Operand::unknown(),
+            };
+            operand.text.push_str(&value.text);
+            operand.source = operand.source.max(value.source);
         }
         operand
     }
+
+    fn variable(&self, name: &str, or: &Word) -> Operand {
+        if let Some(value) = self.variables.get(name) {
+            return value.clone();
+        }
+        // The parent of an agent's shell is the agent.
+        if let Some(agent) = (name == "PPID").then(|| self.protected.own_process()).flatten() {
+            return Operand { text: agent.to_string(), source: Source::Known };
+        }
+        if !or.is_empty() {
+            return self.operand(or);
+        }
+        // The words of a function or a script are known where that is called.
+        let is_passed = name == "@" || name.bytes().all(|byte| byte.is_ascii_digit());
+        if is_passed {
+            Operand::unknown()
+        } else {
+            Operand { text: String::new(), source: Source::Elsewhere }
+        }
+    }
+
+    /// What is known to be printed by one pipeline.
+    fn printed(&self, pipelines: &[Pipeline]) -> Option<String> {
+        let [pipeline] = pipelines else { return None };
+        let mut text = None;
+        for command in pipeline {
+            let mut words = command.words.iter().map(|word| self.operand(word));
+            let program = words.next()?;
+            let operands: Vec<_> = words.collect();
+            let input = command.input.first().map(|word| self.operand(word)).filter(Operand::is_known);
+            let input = input.map(|operand| operand.text).or(text);
+            text = Some(printed::by(&program.text, &operands, input.as_deref())?);
+        }
+        text.map(|text| text.trim_end_matches('\n').to_owned())
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::protected::Process;
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A daemon, its bridge, claude with its shim, and a gemini that is a script of node.
-    fn protected() -> Protected {
-        let process = |pid, names: &[&str], command: &str, owner: Owner| Process {
-            pid: Some(pid),
-            parent: Some(pid - 1),
-            group: Some(pid),
-            names: names.iter().map(|name| (*name).to_owned()).collect(),
-            command: command.to_owned(),
-            owner,
-        };
-        let claude = || Owner::Agent("claude".into());
-        let gemini = || Owner::Agent("gemini".into());
-        Protected {
-            processes: vec![
-                process(
-                    4100,
-                    &["mcp-restartd"],
-                    "/usr/bin/mcp-restartd --config /home/a/c.json",
-                    Owner::Daemon,
-                ),
-                process(
-                    4101,
-                    &["mcp-restart-htt", "mcp-restart-http"],
-                    "/usr/bin/mcp-restart-http",
-                    Owner::Bridge,
-                ),
-                process(4200, &["mcp-restart: cl"], "mcp-restart: claude", claude()),
-                process(4201, &["claude", "claude.exe"], "claude --mcp-config=/s/claude.mcp.json", claude()),
-                process(4301, &["node"], "node /usr/bin/gemini --session-id 1", gemini()),
-            ],
-            port: Some(4310),
-        }
+impl Flow {
+    /// Whether somebody was looked up or listed.
+    fn lists(&self) -> bool {
+        self.lists_processes || !self.finds.is_empty()
     }
+}
 
-    #[test]
-    fn what_hits_the_supervisor_or_an_agent_is_refused() {
-        let table: &[(&str, &str)] = &[
-            ("pkill -f claude", "claude"),
-            ("pkill claude", "claude"),
-            ("pkill -9 -f 'claude --mcp'", "claude"),
-            ("killall node", "gemini"),
-            ("killall -9 node", "gemini"),
-            ("killall -r 'no.e'", "gemini"),
-            ("kill 4100", "daemon"),
-            ("kill -9 4100", "daemon"),
-            ("kill -s KILL 4201", "claude"),
-            ("kill -TERM -- -4201", "claude"),
-            ("kill -9 -1", "daemon bridge claude gemini"),
-            ("kill -1 4100", "daemon"),
-            ("kill $(pgrep -f claude)", "claude"),
-            ("kill -9 `pidof node`", "gemini"),
-            ("pgrep -f claude | xargs kill -9", "claude"),
-            ("pgrep -f claude | xargs -r -n 1 sudo kill", "claude"),
-            ("ps aux | grep [c]laude | awk '{print $2}' | xargs kill", "claude"),
-            ("ps aux | grep -v grep | awk '/gemini/ {print $2}' | xargs kill", "gemini"),
-            ("ps -ef | grep 'claude\\|gemini' | while read a b c; do kill $b; done", "claude gemini"),
-            ("PID=$(pgrep claude); kill $PID", "claude"),
-            ("for p in $(pgrep node); do kill -9 \"$p\"; done", "gemini"),
-            ("cd /tmp && pkill -f mcp-restartd", "daemon"),
-            ("true; pkill -f 'mcp-restart'", "daemon bridge claude"),
-            ("echo hi || pkill node &", "gemini"),
-            ("sudo pkill -f mcp-restart-http", "bridge"),
-            ("sudo -u me env A=1 nohup timeout -k 1 5 pkill claude", "claude"),
-            ("sh -c 'pkill claude'", "claude"),
-            ("bash -lc \"kill 4201\"", "claude"),
-            ("bash -c 'sh -c \"killall node\"'", "gemini"),
-            ("eval 'pkill claude'", "claude"),
-            ("/usr/bin/pkill claude", "claude"),
-            ("\\pkill claude", "claude"),
-            ("'pk'\"ill\" cl\\aude", "claude"),
-            ("p=pkill; $p claude", "claude"),
-            ("x=claude; pkill -f \"$x\"", "claude"),
-            ("bash <<E\npkill claude\nE", "claude"),
-            ("echo 'pkill claude' | sh", "claude"),
-            ("f() { pkill claude; }; f", "claude"),
-            ("if true; then pkill claude; fi", "claude"),
-            ("(pkill claude)", "claude"),
-            ("echo \"$(pkill claude)\"", "claude"),
-            ("find . -name x -exec pkill claude \\;", "claude"),
-            ("python3 -c 'import os; os.system(\"pkill -f claude\")'", "claude"),
-            ("python3 -c 'import os; os.kill(4201, 9)'", "claude"),
-            ("node -e 'process.kill(4100)'", "daemon"),
-            ("fuser -k 4310/tcp", "bridge"),
-            ("npx kill-port 4310", "bridge"),
-            ("lsof -ti :4310 | xargs kill -9", "bridge"),
-            ("kill -9 $(lsof -t -i tcp:4310)", "bridge"),
-            ("kill $(cat ~/.local/state/mcp-restart/mcp-restartd.lock)", "daemon"),
-            ("kill $(<state/mcp-restartd.lock)", "daemon"),
-            ("pkill -F state/mcp-restartd.lock", "daemon"),
-            ("pkill -u me", "daemon bridge claude gemini"),
-            ("pkill -P 4200", "claude"),
-            ("pkill -v vim", "daemon bridge claude gemini"),
-            ("pkill -x CLAUDE -i", "claude"),
-            ("killall -u me", "daemon bridge claude gemini"),
-            ("systemctl --user kill mcp-restartd", "daemon"),
-            ("systemctl --user restart mcp-restartd.service", "daemon"),
-            ("mcp-restartctl list --json | jq '.agents[].pid' | xargs kill", "daemon bridge claude gemini"),
-        ];
-        for (text, expected) in table {
-            let refusal = judge(text, &protected());
-            let hits = refusal.map_or_else(Vec::new, |refusal| refusal.hits);
-            let shown: Vec<_> = hits
-                .iter()
-                .map(|owner| match owner {
-                    Owner::Daemon => "daemon",
-                    Owner::Bridge => "bridge",
-                    Owner::Agent(name) => name,
-                })
-                .collect();
-            assert_eq!(shown.join(" "), *expected, "{text}");
-        }
-    }
+/// `NAME=VALUE`.
+fn assignment(text: &str) -> Option<(&str, &str)> {
+    let (name, value) = text.split_once('=')?;
+    let plain = name.strip_suffix('+').unwrap_or(name);
+    let is_name = plain.chars().all(|next| next.is_ascii_alphanumeric() || next == '_');
+    (!plain.is_empty() && is_name).then_some((name, value))
+}
 
-    #[test]
-    fn what_hits_neither_passes() {
-        let table = [
-            "",
-            "ls -la",
-            "kill 5555",
-            "kill -9 5555 5556",
-            "kill %1",
-            "kill 0",
-            "kill -0 4100",
-            "kill -l",
-            "kill -l 9",
-            "kill $!",
-            "kill $PID",
-            "kill \"$(cat server.pid)\"",
-            "pkill -f vite",
-            "pkill -P $$",
-            "pkill -0 claude",
-            "pgrep -f claude",
-            "pidof node",
-            "ps aux | grep claude",
-            "ps aux | grep claude | wc -l",
-            "pgrep vite | xargs kill",
-            "kill $(pgrep vite)",
-            "ps aux | grep vite | awk '{print $2}' | xargs kill",
-            "ps aux | grep -v claude | grep vite | xargs kill",
-            "ps aux | grep node | grep vite | awk '{print $2}' | xargs kill",
-            "killall vite",
-            "killall -l",
-            "killall nodes",
-            "echo 'pkill -f claude'",
-            "echo pkill claude",
-            "git commit -m \"pkill -f claude no more\"",
-            "grep -rn pkill src",
-            "man pkill",
-            "cat <<'E' > notes\npkill -f claude\nE",
-            "# pkill -f claude",
-            "ls # && pkill claude",
-            "which pkill && command -v killall",
-            "ssh host pkill node",
-            "docker exec box pkill node",
-            "docker kill claude",
-            "claude --version",
-            "mcp-restartctl stop claude",
-            "mcp-restartctl restart --note 'pkill claude'",
-            "systemctl --user status mcp-restartd",
-            "systemctl --user stop other",
-            "fuser 4310/tcp",
-            "fuser -k 4311/tcp",
-            "lsof -i :4310",
-            "npx kill-port 3000",
-            "python3 -c 'print(\"claude\")'",
-            "python3 -c 'import os; os.kill(5555, 9)'",
-            "node server.js 4100",
-            "sleep 4100",
-            "skillful claude",
-            "./kill.sh claude",
-        ];
-        for text in table {
-            assert_eq!(judge(text, &protected()), None, "{text}");
-        }
-    }
+fn assignments(operands: &[Operand]) -> impl Iterator<Item = (String, Operand)> {
+    let known = operands.iter().filter_map(|operand| Some((assignment(&operand.text)?, operand.source)));
+    known.map(|((name, value), source)| (name.to_owned(), Operand { text: value.to_owned(), source }))
+}
 
-    proptest! {
-        #[test]
-        fn a_kill_in_any_surroundings_is_found(
-            before in prop::sample::select(vec!["", "true; ", "cd / && ", "A=1 ", "( ", "! ", "x | ", "{ ", "if true; then "]),
-            after in prop::sample::select(vec!["", " ; true", " || true", " &", " 2>/dev/null", " | cat", " )", "\n}", " # so"]),
-        ) {
-            let text = format!("{before}pkill -f claude{after}");
-            prop_assert!(judge(&text, &protected()).is_some(), "{}", text);
-        }
+fn words_of(text: Option<&str>) -> impl Iterator<Item = String> {
+    text.into_iter().flat_map(str::split_whitespace).map(str::to_owned)
+}
 
-        #[test]
-        fn every_text_is_judged(text in "[a-z $(){}`'\"\\\\|&;<>#\n-]{0,60}") {
-            judge(&text, &protected());
-        }
-    }
+fn plain_path(path: &str) -> &str {
+    path.strip_prefix("./").unwrap_or(path)
 }

@@ -10,6 +10,8 @@ pub(crate) struct Protected {
     pub(crate) processes: Vec<Process>,
     /// Where the endpoint listens.
     pub(crate) port: Option<u16>,
+    /// The agent whose command is judged, if it is one's.
+    pub(crate) own: Option<String>,
 }
 
 /// One of them.
@@ -69,6 +71,16 @@ impl Protected {
         self.matching(|process| process.pid == Some(pid))
     }
 
+    /// The process of the agent whose command is judged: the one of it that its shim has started.
+    pub(crate) fn own_process(&self) -> Option<u32> {
+        let own = self.own.as_ref()?;
+        let is_own = |process: &&Process| matches!(&process.owner, Owner::Agent(name) if name == own);
+        let own: Vec<_> = self.processes.iter().filter(is_own).collect();
+        let below =
+            |process: &&&Process| own.iter().any(|above| above.pid.is_some() && above.pid == process.parent);
+        own.iter().find(below).or(own.first())?.pid
+    }
+
     /// Those with exactly that name, be it cut as the kernel does it.
     pub(crate) fn named(&self, name: &str, ignore_case: bool) -> Vec<Owner> {
         let name = name.rsplit('/').next().unwrap_or(name);
@@ -117,6 +129,7 @@ mod tests {
                 process(20, "node", "node /opt/gemini.js", Owner::Agent("g".into())),
             ],
             port: None,
+            own: None,
         }
     }
 

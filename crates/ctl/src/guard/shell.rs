@@ -22,6 +22,8 @@ pub(crate) struct Command {
     pub(crate) files: Vec<Word>,
     /// What here-documents and here-strings give it to read.
     pub(crate) input: Vec<Word>,
+    /// Whether this is only the name of a function, whose body comes next.
+    pub(crate) defines: bool,
 }
 
 /// A piece of a word.
@@ -30,12 +32,24 @@ pub(crate) enum Piece {
     /// Text, without its quotes.
     Text(String),
     /// The value of a variable.
-    Variable(String),
+    Variable {
+        /// Its name.
+        name: String,
+        /// What stands for a value that it does not have.
+        or: Word,
+        /// Whether it stands in double quotes, which keep its words together.
+        quoted: bool,
+    },
     /// What commands print.
     Substitution(Vec<Pipeline>),
+    /// What the shell itself knows: `$!`, `$$` and their like.
+    OfShell,
     /// What only the shell can know.
     Unknown,
 }
+
+/// Stands in texts for what is not known of them.
+pub(crate) const HOLE: char = '\0';
 
 /// How deep substitutions may be nested; what is deeper is [`Piece::Unknown`].
 const DEPTH_MAX: usize = 16;
@@ -134,6 +148,12 @@ impl<'a> Reader<'a> {
                 }
                 '(' => {
                     self.rest.next();
+                    if script.command.words.last().is_some_and(is_assignment) {
+                        self.list(&mut script);
+                        continue;
+                    }
+                    script.command.defines =
+                        script.command.words.len() == 1 && self.rest.peek() == Some(&')');
                     open += 1;
                     script.end_pipeline();
                 }
@@ -157,6 +177,17 @@ impl<'a> Reader<'a> {
         script.end_pipeline();
         self.documents(&mut script);
         script.done
+    }
+
+    /// The elements of an array, as the one value of its variable with spaces between.
+    fn list(&mut self, script: &mut Script) {
+        let inside = self.nested(|reader| reader.script(true)).unwrap_or_default();
+        if let Some(word) = script.command.words.last_mut() {
+            for element in inside.into_iter().flatten().flat_map(|command| command.words) {
+                push(word, " ");
+                word.extend(element);
+            }
+        }
     }
 
     fn redirection(&mut self, script: &mut Script) {
@@ -223,20 +254,21 @@ impl<'a> Reader<'a> {
                     push(&mut word, "");
                     word.append(&mut self.quoted(Some('"')));
                 }
-                _ => self.piece(&mut word),
+                _ => self.piece(&mut word, false),
             }
         }
         word
     }
 
-    /// What means the same with and without double quotes.
-    fn piece(&mut self, word: &mut Word) {
+    /// What means nearly the same with and without double quotes.
+    fn piece(&mut self, word: &mut Word, quoted: bool) {
         match self.rest.next() {
             Some('\\') => match self.rest.next() {
                 Some('\n') | None => {}
                 Some(next) => push(word, next.encode_utf8(&mut [0; 4])),
             },
-            Some('$') => self.dollar(word),
+            Some('$') => self.dollar(word, quoted),
+            Some(HOLE) => word.push(Piece::Unknown),
             Some('`') => {
                 let mut text = String::new();
                 while let Some(next) = self.rest.next_if(|next| *next != '`') {
@@ -263,7 +295,7 @@ impl<'a> Reader<'a> {
                 self.rest.next();
                 break;
             }
-            self.piece(&mut word);
+            self.piece(&mut word, true);
         }
         word
     }
@@ -277,7 +309,7 @@ impl<'a> Reader<'a> {
         push(word, &text);
     }
 
-    fn dollar(&mut self, word: &mut Word) {
+    fn dollar(&mut self, word: &mut Word, quoted: bool) {
         match self.rest.peek() {
             Some('(') => {
                 self.rest.next();
@@ -288,21 +320,11 @@ impl<'a> Reader<'a> {
             Some('{') => {
                 self.rest.next();
                 let inside = self.nested(|reader| reader.quoted(Some('}'))).unwrap_or_default();
-                match inside.as_slice() {
-                    [Piece::Text(name)] if name.chars().all(is_name) => {
-                        word.push(Piece::Variable(name.clone()));
-                    }
-                    _ => {
-                        word.push(Piece::Unknown);
-                        word.extend(
-                            inside.into_iter().filter(|piece| matches!(piece, Piece::Substitution(_))),
-                        );
-                    }
-                }
+                word.extend(parameter(inside, quoted));
             }
-            Some('\'') => {
+            Some('\'') if !quoted => {
                 self.rest.next();
-                self.single_quoted(word);
+                self.escaped(word);
             }
             // The quote is read as one.
             Some('"') => {}
@@ -311,14 +333,50 @@ impl<'a> Reader<'a> {
                 while let Some(next) = self.rest.next_if(|next| is_name(*next)) {
                     name.push(next);
                 }
-                word.push(Piece::Variable(name));
+                word.push(Piece::Variable { name, or: Word::new(), quoted });
             }
-            Some('$' | '!' | '?' | '#' | '@' | '*' | '-') => {
+            Some('@' | '*') => {
                 self.rest.next();
-                word.push(Piece::Unknown);
+                word.push(Piece::Variable { name: "@".to_owned(), or: Word::new(), quoted });
+            }
+            Some('$' | '!' | '?' | '#' | '-') => {
+                self.rest.next();
+                word.push(Piece::OfShell);
             }
             _ => push(word, "$"),
         }
+    }
+
+    /// `$'…'`, in which a backslash means what it does in C.
+    fn escaped(&mut self, word: &mut Word) {
+        let mut text = String::new();
+        while let Some(next) = self.rest.next_if(|next| *next != '\'') {
+            if next != '\\' {
+                text.push(next);
+                continue;
+            }
+            match self.rest.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some('x') => text.extend(self.code_point(16, 2, 0)),
+                Some('u') => text.extend(self.code_point(16, 4, 0)),
+                Some(digit @ '0'..='7') => text.extend(self.code_point(8, 2, digit as u32 - '0' as u32)),
+                Some(other) => text.push(other),
+                None => {}
+            }
+        }
+        self.rest.next();
+        push(word, &text);
+    }
+
+    fn code_point(&mut self, radix: u32, digits: usize, first: u32) -> Option<char> {
+        let mut number = first;
+        for _ in 0..digits {
+            let Some(digit) = self.rest.peek().and_then(|next| next.to_digit(radix)) else { break };
+            number = number * radix + digit;
+            self.rest.next();
+        }
+        char::from_u32(number)
     }
 
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> Option<T> {
@@ -337,6 +395,33 @@ fn push(word: &mut Word, text: &str) {
         Some(Piece::Text(before)) => before.push_str(text),
         _ => word.push(Piece::Text(text.to_owned())),
     }
+}
+
+/// What stands between the braces of `${…}`.
+fn parameter(inside: Word, quoted: bool) -> Word {
+    let mut pieces = inside.into_iter();
+    let Some(Piece::Text(text)) = pieces.next() else { return vec![Piece::Unknown] };
+    let end = text.find(|next| !is_name(next)).unwrap_or(text.len());
+    let (name, operator) = text.split_at(end);
+    let variable = |or| Piece::Variable { name: name.to_owned(), or, quoted };
+    match operator {
+        "" | "[@]" | "[*]" if !name.is_empty() => vec![variable(Word::new())],
+        _ => match [":-", ":=", "-", "="].iter().find_map(|sign| operator.strip_prefix(sign)) {
+            Some(or) => vec![variable([Piece::Text(or.to_owned())].into_iter().chain(pieces).collect())],
+            None => [Piece::Unknown]
+                .into_iter()
+                .chain(pieces.filter(|piece| matches!(piece, Piece::Substitution(_))))
+                .collect(),
+        },
+    }
+}
+
+/// Whether a word is an assignment whose value comes next.
+fn is_assignment(word: &Word) -> bool {
+    matches!(word.as_slice(), [Piece::Text(text)] if text.strip_suffix('=').is_some_and(|name| {
+        let name = name.strip_suffix('+').unwrap_or(name);
+        !name.is_empty() && name.chars().all(is_name)
+    }))
 }
 
 fn is_name(next: char) -> bool {
@@ -363,12 +448,17 @@ mod tests {
 
     /// Each command in brackets, its words apart by commas; substitutions in braces.
     fn shown(pipelines: &[Pipeline]) -> String {
-        let piece = |piece: &Piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Variable(name) => format!("${name}"),
-            Piece::Substitution(inside) => format!("{{{}}}", shown(inside)),
-            Piece::Unknown => "?".to_owned(),
-        };
+        fn piece(of: &Piece) -> String {
+            match of {
+                Piece::Text(text) => text.clone(),
+                Piece::Variable { name, or, .. } if or.is_empty() => format!("${name}"),
+                Piece::Variable { name, or, .. } => {
+                    format!("${name}-{}", or.iter().map(piece).collect::<String>())
+                }
+                Piece::Substitution(inside) => format!("{{{}}}", shown(inside)),
+                Piece::OfShell | Piece::Unknown => "?".to_owned(),
+            }
+        }
         let word = |word: &Word| word.iter().map(piece).collect::<String>();
         let words = |words: &[Word]| words.iter().map(word).collect::<Vec<_>>().join(",");
         let command = |command: &Command| {
@@ -403,7 +493,10 @@ mod tests {
             ("a <<E | b\nc $(d)\nE\nf", "[a]<<(c {[d]}\n)|[b] [f]"),
             ("a <<-'E'\nc $(d)\n\tE\nf", "[a]<<(c $(d)\n) [f]"),
             ("diff <(a) >(b)", "[diff,{[a]},{[b]}]"),
-            ("A=1 B=\"$A\" c ${D} ${E:-$(f)} $! $", "[A=1,B=$A,c,$D,?{[f]},?,$]"),
+            ("A=1 B=\"$A\" c ${D} ${E:-$(f)} $! $", "[A=1,B=$A,c,$D,$E-{[f]},?,$]"),
+            ("a=(b 'c d') e+=($f) g", "[a= b c d,e+= $f,g]"),
+            ("kill ${a[@]} ${a[1]} \"$@\"", "[kill,$a,?,$@]"),
+            ("$'\\x70kill\\'s' $'\\141\\n'", "[pkill's,a\n]"),
             ("a ''", "[a,]"),
             ("a $(( 1 + 2 )) b", "[a,{[1,+,2]},b]"),
             ("'unclosed", "[unclosed]"),

@@ -1,6 +1,7 @@
 //! What commands that kill, and commands that look processes up, aim at.
 
 use super::protected::{Pattern, Protected};
+use super::shell::HOLE;
 use mcp_restart_protocol::answer::Owner;
 
 /// What one command aims at.
@@ -8,19 +9,70 @@ use mcp_restart_protocol::answer::Owner;
 pub(crate) struct Aim {
     /// Those that it signals.
     pub(crate) kills: Vec<Owner>,
-    /// Whether it signals what only the shell can know.
-    pub(crate) kills_unknown: bool,
+    /// What it signals beside them, of which not all is known here.
+    pub(crate) templates: Vec<Template>,
     /// Those that it looks up, for another command to signal.
     pub(crate) finds: Vec<Owner>,
 }
 
-/// A word after the program, with its text as far as it is known.
+/// Whom a command signals, with a [`HOLE`] where values go that are known elsewhere in the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Template {
+    /// Processes by their numbers.
+    Numbers,
+    /// Processes that a pattern fits.
+    Pattern(String, Pattern),
+    /// Processes of a name.
+    Name(String),
+}
+
+impl Template {
+    /// Those that it means with this value.
+    pub(crate) fn hits(&self, value: &str, protected: &Protected) -> Vec<Owner> {
+        match self {
+            Self::Numbers => numbered(value, protected),
+            Self::Pattern(text, how) => protected.fitting(&text.replace(HOLE, value), *how),
+            Self::Name(text) => protected.named(&text.replace(HOLE, value), false),
+        }
+    }
+}
+
+/// A word after the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operand {
-    /// The text.
+    /// The text, as far as it is known.
     pub(crate) text: String,
-    /// Whether that is all of it.
-    pub(crate) known: bool,
+    /// Where it comes from.
+    pub(crate) source: Source,
+}
+
+/// Where a word comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// All of it stands in the text that is judged.
+    Known,
+    /// A part of it was set elsewhere: by another command, or by the shell itself.
+    Elsewhere,
+    /// A part of it comes from commands of the text, and has a [`HOLE`] in its place.
+    Within,
+}
+
+impl Operand {
+    /// A word of which only that is known that it comes from the text.
+    pub(crate) fn unknown() -> Self {
+        Self { text: HOLE.to_string(), source: Source::Within }
+    }
+
+    /// Whether all of it is known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.source == Source::Known
+    }
+
+    /// Its words.
+    pub(crate) fn split(&self) -> Vec<Self> {
+        let part = |text: &str| Self { text: text.to_owned(), source: self.source };
+        self.text.split_whitespace().map(part).collect()
+    }
 }
 
 /// The signal that only asks whether a process is there.
@@ -30,14 +82,25 @@ const PROBE: &[&str] = &["0", "EXIT", "SIGEXIT"];
 pub(crate) fn aim(program: &str, operands: &[Operand], protected: &Protected) -> Aim {
     match program {
         "kill" => kill(operands, protected),
-        "pkill" => Aim { kills: pattern(operands, protected), ..Aim::default() },
-        "pgrep" => Aim { finds: pattern(operands, protected), ..Aim::default() },
-        "killall" | "skill" => Aim { kills: killall(operands, protected), ..Aim::default() },
+        "pkill" => pattern(operands, protected),
+        "pgrep" => {
+            let Aim { kills: finds, .. } = pattern(operands, protected);
+            Aim { finds, ..Aim::default() }
+        }
+        "killall" | "skill" => killall(operands, protected),
         "killall5" => Aim { kills: protected.everything(), ..Aim::default() },
         "pidof" => Aim { finds: names(operands, protected), ..Aim::default() },
-        "fuser" | "kill-port" | "fkill" | "lsof" | "ss" | "netstat" => port(program, operands, protected),
+        "fuser" | "kill-port" | "killport" | "fkill" | "fkill-cli" | "lsof" | "ss" | "netstat" => {
+            port(program, operands, protected)
+        }
+        "grep" | "egrep" | "fgrep" | "rg" | "cat" => {
+            Aim { finds: in_proc(operands, protected), ..Aim::default() }
+        }
+        "tmux" | "screen" => Aim { kills: multiplexer(operands, protected), ..Aim::default() },
+        "loginctl" => Aim { kills: session(operands, protected), ..Aim::default() },
         "ps" => Aim { finds: ps(operands, protected), ..Aim::default() },
-        "systemctl" | "launchctl" => Aim { kills: service(operands, protected), ..Aim::default() },
+        "systemctl" | "launchctl" | "service" | "rc-service" | "sv" | "initctl" | "supervisorctl"
+        | "brew" => Aim { kills: service(operands, protected), ..Aim::default() },
         "mcp-restartctl" => Aim { finds: own(operands, protected), ..Aim::default() },
         _ => Aim::default(),
     }
@@ -46,7 +109,7 @@ pub(crate) fn aim(program: &str, operands: &[Operand], protected: &Protected) ->
 /// What a filter like `grep` lets through of the lines of `ps` and its like. None if it is none, or keeps lines out.
 pub(crate) fn filter(program: &str, operands: &[Operand], protected: &Protected) -> Option<Vec<Owner>> {
     let patterns: Vec<String> = match program {
-        "grep" | "egrep" | "rg" | "ag" => {
+        "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" => {
             let mut flags =
                 operands.iter().map(|operand| operand.text.as_str()).filter(|text| text.starts_with('-'));
             let inverse =
@@ -56,15 +119,19 @@ pub(crate) fn filter(program: &str, operands: &[Operand], protected: &Protected)
             }
             let extends = |operand: &Operand| matches!(operand.text.as_str(), "-E" | "-P");
             let basic = program == "grep" && !operands.iter().any(extends);
-            let pattern = operands.iter().map(|operand| &operand.text).find(|text| !text.starts_with('-'))?;
-            vec![if basic { extended(pattern) } else { pattern.clone() }]
+            let pattern = operands.iter().find(|operand| !operand.text.starts_with('-'))?;
+            if !pattern.is_known() {
+                return Some(Vec::new());
+            }
+            vec![if basic { extended(&pattern.text) } else { pattern.text.clone() }]
         }
-        // `awk '/claude/ {print $2}'`
-        "awk" | "gawk" | "mawk" | "sed" | "perl" => operands
-            .iter()
-            .flat_map(|operand| operand.text.split('/').skip(1).step_by(2))
-            .map(str::to_owned)
-            .collect(),
+        // `awk '/claude/ {print $2}'`, `awk '$11 == "claude"'`
+        "awk" | "gawk" | "mawk" | "sed" | "perl" => {
+            let between =
+                |sign| operands.iter().flat_map(move |operand| operand.text.split(sign).skip(1).step_by(2));
+            let compared = operands.iter().any(|operand| operand.text.contains("=="));
+            between('/').chain(between('"').filter(|_| compared)).map(str::to_owned).collect()
+        }
         _ => return None,
     };
     if patterns.is_empty() {
@@ -84,7 +151,7 @@ fn kill(operands: &[Operand], protected: &Protected) -> Aim {
     let mut aim = Aim::default();
     let mut rest = operands.iter();
     let mut signal_given = false;
-    while let Some(Operand { text, known }) = rest.next() {
+    while let Some(Operand { text, source }) = rest.next() {
         match text.strip_prefix('-') {
             Some("l" | "L" | "-list" | "-table") => return Aim::default(),
             Some("s" | "n" | "-signal") => {
@@ -94,29 +161,47 @@ fn kill(operands: &[Operand], protected: &Protected) -> Aim {
                 signal_given = true;
             }
             Some("-") => signal_given = true,
-            Some(signal) if !signal_given && *known => {
+            Some(signal) if !signal_given && *source == Source::Known => {
                 if PROBE.contains(&signal) {
                     return Aim::default();
                 }
                 signal_given = true;
             }
-            Some("1") => aim.kills.extend(protected.everything()),
-            Some(group) => match group.parse() {
-                Ok(group) => aim.kills.extend(protected.matching(|process| process.group == Some(group))),
-                Err(_) => aim.kills_unknown |= !known,
-            },
-            None if !known => aim.kills_unknown = true,
-            None => match text.parse() {
-                Ok(pid) => aim.kills.extend(protected.number(pid)),
-                Err(_) => aim.kills.extend(protected.named(text, false)),
-            },
+            _ if *source == Source::Within => aim.templates.push(Template::Numbers),
+            _ => {
+                aim.kills.extend(text.split_whitespace().flat_map(|part| numbered(part, protected)));
+                if *source == Source::Known {
+                    aim.kills.extend(protected.named(text, false));
+                }
+            }
         }
     }
     aim
 }
 
+/// Those that a number means, as `kill` reads it: a process, or with a minus its group; `-1` means all.
+pub(crate) fn numbered(text: &str, protected: &Protected) -> Vec<Owner> {
+    match text.strip_prefix('-') {
+        Some("1") => protected.everything(),
+        Some(group) => {
+            let group = group.parse().ok();
+            protected.matching(|process| group.is_some() && process.group == group)
+        }
+        None => text.parse().map_or_else(|_| Vec::new(), |pid| protected.number(pid)),
+    }
+}
+
+/// Those that a name in code which kills may mean.
+pub(crate) fn mentioned(name: &str, protected: &Protected) -> Vec<Owner> {
+    const LENGTH_MIN: usize = 3;
+    let is_name = name.len() >= LENGTH_MIN && !name.contains(char::is_whitespace);
+    let fits = |text: &str| text.contains(name);
+    protected
+        .matching(|process| is_name && (process.names.iter().any(|own| fits(own)) || fits(&process.command)))
+}
+
 /// What `pkill` and `pgrep` select.
-fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
+fn pattern(operands: &[Operand], protected: &Protected) -> Aim {
     const WITH_VALUE: &[&str] = &[
         "-u",
         "-U",
@@ -142,21 +227,19 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
         "--session",
     ];
     let mut how = Pattern::default();
-    let mut expression = None;
+    let mut expressions = Vec::new();
     let mut parents = None;
     let mut groups = None;
     let mut rest = operands.iter();
-    while let Some(Operand { text, known }) = rest.next() {
+    while let Some(operand) = rest.next() {
         let list = |value: Option<&Operand>| {
             value.map(|value| {
                 value.text.split(',').filter_map(|number| number.parse().ok()).collect::<Vec<u32>>()
             })
         };
-        match text.as_str() {
-            "--signal" if is_probe(rest.next()) => {
-                return Vec::new();
-            }
-            "-0" | "--signal=0" => return Vec::new(),
+        match operand.text.as_str() {
+            "--signal" if is_probe(rest.next()) => return Aim::default(),
+            "-0" | "--signal=0" => return Aim::default(),
             "--full" => how.full = true,
             "--exact" => how.exact = true,
             "--ignore-case" => how.ignore_case = true,
@@ -164,10 +247,9 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
             "-P" | "--parent" => parents = list(rest.next()),
             "-g" | "--pgroup" => groups = list(rest.next()),
             "-F" | "--pidfile" => {
-                if rest.next().is_some_and(|file| file.text.ends_with("mcp-restartd.lock")) {
-                    return protected.matching(|process| process.owner == Owner::Daemon);
-                }
-                return Vec::new();
+                let ours = rest.next().is_some_and(|file| file.text.ends_with("mcp-restartd.lock"));
+                let kills = protected.matching(|process| ours && process.owner == Owner::Daemon);
+                return Aim { kills, ..Aim::default() };
             }
             // pgrep has `-c` without a value, and pkill's is another.
             flag if WITH_VALUE.contains(&flag) && flag != "-c" => _ = rest.next(),
@@ -178,31 +260,32 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
                 how.ignore_case |= flag.contains('i');
                 how.inverse |= flag.contains('v') && flag.len() == 2;
             }
-            text if *known => expression = Some(text.to_owned()),
-            _ => {}
+            _ => expressions.push(operand),
         }
     }
-    let narrowed = parents.is_some() || groups.is_some();
-    let selected = match expression {
-        Some(expression) => protected.fitting(&expression, how),
-        None if operands
-            .iter()
-            .any(|operand| operand.text.starts_with("-u") || operand.text.starts_with("-U"))
-            || narrowed =>
-        {
-            protected.everything()
+    let mut aim = Aim::default();
+    for Operand { text, source } in &expressions {
+        match source {
+            Source::Known => aim.kills.extend(protected.fitting(text, how)),
+            Source::Within => aim.templates.push(Template::Pattern(text.clone(), how)),
+            Source::Elsewhere => {}
         }
-        None => Vec::new(),
-    };
+    }
+    let of_user = |operand: &Operand| operand.text.starts_with("-u") || operand.text.starts_with("-U");
+    let narrowed = parents.is_some() || groups.is_some();
+    if expressions.is_empty() && (narrowed || operands.iter().any(of_user)) {
+        aim.kills = protected.everything();
+    }
     let among = |numbers: &Option<Vec<u32>>, own: Option<u32>| {
         numbers.as_ref().is_none_or(|numbers| own.is_some_and(|own| numbers.contains(&own)))
     };
     let within =
         protected.matching(|process| among(&parents, process.parent) && among(&groups, process.group));
-    selected.into_iter().filter(|owner| within.contains(owner)).collect()
+    aim.kills.retain(|owner| within.contains(owner));
+    aim
 }
 
-fn killall(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
+fn killall(operands: &[Operand], protected: &Protected) -> Aim {
     let flag = |letter: char| {
         move |operand: &Operand| {
             let text = operand.text.as_str();
@@ -210,37 +293,45 @@ fn killall(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
         }
     };
     if operands.iter().any(flag('l')) || operands.iter().any(|operand| operand.text == "-0") {
-        return Vec::new();
+        return Aim::default();
     }
-    let by_pattern =
-        operands.iter().any(|operand| operand.text == "--regexp") || operands.iter().any(flag('r'));
+    // `-r` of Linux is `-m` of macOS.
+    let by_pattern = operands.iter().any(|operand| operand.text == "--regexp")
+        || operands.iter().any(flag('r'))
+        || operands.iter().any(flag('m'));
     let ignore_case =
         operands.iter().any(|operand| operand.text == "--ignore-case") || operands.iter().any(flag('I'));
     let mut named = Vec::new();
     let mut of_user = false;
     let mut rest = operands.iter();
-    while let Some(Operand { text, .. }) = rest.next() {
-        match text.as_str() {
-            "-s" | "--signal" if is_probe(rest.next()) => {
-                return Vec::new();
-            }
+    while let Some(operand) = rest.next() {
+        match operand.text.as_str() {
+            "-s" | "--signal" if is_probe(rest.next()) => return Aim::default(),
             "-u" | "--user" => {
                 rest.next();
                 of_user = true;
             }
             "-o" | "-y" | "-t" | "-n" | "-Z" => _ = rest.next(),
-            text if !text.starts_with('-') => named.push(text),
+            text if !text.starts_with('-') => named.push(operand),
             _ => {}
         }
     }
     if named.is_empty() && of_user {
-        return protected.everything();
+        return Aim { kills: protected.everything(), ..Aim::default() };
     }
     let how = Pattern { ignore_case, ..Pattern::default() };
-    let hits = named.into_iter().flat_map(|name| {
-        if by_pattern { protected.fitting(name, how) } else { protected.named(name, ignore_case) }
-    });
-    hits.collect()
+    let mut aim = Aim::default();
+    for Operand { text, source } in named {
+        match source {
+            Source::Known if by_pattern => aim.kills.extend(protected.fitting(text, how)),
+            Source::Known => {
+                aim.kills.extend(text.split_whitespace().flat_map(|name| protected.named(name, ignore_case)));
+            }
+            Source::Within => aim.templates.push(Template::Name(text.clone())),
+            Source::Elsewhere => {}
+        }
+    }
+    aim
 }
 
 fn names(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
@@ -248,30 +339,88 @@ fn names(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     named.flat_map(|operand| protected.named(&operand.text, false)).collect()
 }
 
-/// `ps -C NAME`; what else it lists is for a filter to judge.
+/// `ps -C NAME`, and `ps -o ppid=`, which tells an agent's shell the agent; what else it lists is for a filter to judge.
 fn ps(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     let by_name = operands.iter().skip_while(|operand| operand.text != "-C").nth(1);
-    by_name.map_or_else(Vec::new, |name| protected.named(&name.text, false))
+    let by_name = by_name.map_or_else(Vec::new, |name| protected.named(&name.text, false));
+    let tells_parent = operands.iter().any(|operand| operand.text.contains("ppid="));
+    let parent = protected.own_process().filter(|_| tells_parent);
+    [by_name, parent.map_or_else(Vec::new, |pid| protected.number(pid))].concat()
 }
 
-/// What has to do with the endpoint's port.
+/// Whether a program shows processes, a line each.
+pub(crate) fn lists_processes(program: &str) -> bool {
+    matches!(program, "ps" | "pstree" | "top" | "ss" | "netstat" | "lsof")
+}
+
+/// Whether it shows every process there is.
+pub(crate) fn lists_everything(program: &str, operands: &[Operand]) -> bool {
+    let mut selects = false;
+    let mut all = program == "pstree" || program == "top";
+    for text in operands.iter().map(|operand| operand.text.as_str()) {
+        match text.strip_prefix('-') {
+            Some("p" | "q" | "C" | "t" | "s" | "g" | "-pid" | "-ppid" | "-tty" | "-sid") => selects = true,
+            Some("-user" | "-User" | "u" | "U") => all = true,
+            Some(letters) if !letters.starts_with('-') => all |= letters.contains(['e', 'A', 'x', 'u']),
+            Some(_) => {}
+            None => all |= program == "ps" && text.starts_with(['a', 'x', 'u']) && text.contains('x'),
+        }
+    }
+    matches!(program, "ps" | "pstree" | "top") && all && !selects
+}
+
+/// Those that a search through `/proc` may find.
+fn in_proc(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
+    let looks =
+        |operand: &Operand| ["/proc/", "/cmdline", "/comm"].iter().any(|part| operand.text.contains(part));
+    if !operands.iter().any(looks) {
+        return Vec::new();
+    }
+    let pattern = operands.iter().find(|operand| !operand.text.starts_with('-'));
+    let how = Pattern { full: true, ignore_case: true, ..Pattern::default() };
+    pattern.map_or_else(Vec::new, |pattern| protected.fitting(&pattern.text, how))
+}
+
+/// A terminal multiplexer that is told to end, if it is what an agent runs.
+fn multiplexer(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
+    let ends = |text: &str| matches!(text, "kill-server" | "kill-session" | "quit");
+    let told = operands.iter().any(|operand| ends(&operand.text));
+    if told { protected.fitting("^(tmux|screen|SCREEN)", Pattern::default()) } else { Vec::new() }
+}
+
+/// A session manager that is told to end all of a user.
+fn session(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
+    let ends = |text: &str| text.starts_with("terminate-") || text.starts_with("kill-");
+    if operands.iter().any(|operand| ends(&operand.text)) { protected.everything() } else { Vec::new() }
+}
+
+/// What has to do with the endpoint's port, or with a file that is open.
 fn port(program: &str, operands: &[Operand], protected: &Protected) -> Aim {
-    let found: Vec<_> = operands.iter().flat_map(|operand| named_port(&operand.text, protected)).collect();
     let kills = match program {
         "fuser" => operands.iter().any(|operand| operand.text.starts_with('-') && operand.text.contains('k')),
-        "kill-port" | "fkill" => true,
+        "kill-port" | "killport" | "fkill" | "fkill-cli" => true,
         _ => false,
     };
-    let by_name = match program {
-        "fkill" => names(operands, protected),
-        "lsof" => {
-            let name = operands.iter().skip_while(|operand| operand.text != "-c").nth(1);
-            name.map_or_else(Vec::new, |name| protected.named(&name.text, false))
-        }
-        _ => Vec::new(),
-    };
-    let hits = [found, by_name].concat();
+    let mut hits: Vec<_> = operands.iter().flat_map(|operand| named_port(&operand.text, protected)).collect();
+    match program {
+        "fkill" | "fkill-cli" => hits.extend(names(operands, protected)),
+        "fuser" | "lsof" => hits.extend(operands.iter().flat_map(|operand| opened(&operand.text, protected))),
+        _ => {}
+    }
+    if program == "lsof"
+        && let Some(name) = operands.iter().skip_while(|operand| operand.text != "-c").nth(1)
+    {
+        hits.extend(protected.named(&name.text, false));
+    }
     if kills { Aim { kills: hits, ..Aim::default() } } else { Aim { finds: hits, ..Aim::default() } }
+}
+
+/// Those that have a file open, as far as its name tells: the daemon's own, and the program of a process.
+fn opened(path: &str, protected: &Protected) -> Vec<Owner> {
+    if path.ends_with("mcp-restartd.sock") || path.ends_with("mcp-restartd.lock") {
+        return protected.matching(|process| process.owner == Owner::Daemon);
+    }
+    if path.contains('/') { protected.named(path, false) } else { Vec::new() }
 }
 
 /// The endpoint, if a text names its port.
@@ -283,10 +432,32 @@ fn named_port(text: &str, protected: &Protected) -> Vec<Owner> {
 
 /// A service manager that is told to end the daemon.
 fn service(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
-    let ends = |text: &str| {
-        matches!(text, "kill" | "stop" | "restart" | "try-restart" | "bootout" | "kickstart" | "unload")
+    let now = operands.iter().any(|operand| operand.text == "--now");
+    let ends = |text: &str| match text {
+        "disable" | "mask" => now,
+        _ => matches!(
+            text,
+            "kill"
+                | "stop"
+                | "restart"
+                | "try-restart"
+                | "reload-or-restart"
+                | "bootout"
+                | "kickstart"
+                | "unload"
+                | "remove"
+                | "down"
+                | "term"
+                | "exit"
+                | "force-stop"
+                | "force-restart"
+                | "shutdown"
+        ),
     };
-    let ours = |text: &str| text.contains("mcp-restart") || text.ends_with("mcp_restart");
+    let ours = |text: &str| match text.split_once('*') {
+        Some((begin, _)) => !begin.is_empty() && "mcp-restartd.service".starts_with(begin),
+        None => text.contains("mcp-restart") || text.ends_with("mcp_restart"),
+    };
     let told = operands.iter().any(|operand| ends(&operand.text))
         && operands.iter().any(|operand| ours(&operand.text));
     if told { protected.matching(|process| process.owner == Owner::Daemon) } else { Vec::new() }

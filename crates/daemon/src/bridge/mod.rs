@@ -73,6 +73,12 @@ impl Bridge {
         self.published.borrow().url.clone()
     }
 
+    /// Its port.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let url = self.url()?;
+        url.strip_prefix("http://")?.split('/').next()?.rsplit(':').next()?.parse().ok()
+    }
+
     /// Why the endpoint is not served.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.published.borrow().trouble.clone()

@@ -146,7 +146,8 @@ impl Context {
             Request::Protected => {
                 let supervised = self.fleet.stdio_scope().await.supervised;
                 let table = on_a_thread(table::read).await?;
-                Ok(Answer::Protected(protected(std::process::id(), &supervised, &table)))
+                let processes = protected(std::process::id(), &supervised, &table);
+                Ok(Answer::Protected { processes, port: self.bridge.port() })
             }
             Request::MarkerChanged => {
                 self.note_marker(caller, peer);
