@@ -147,7 +147,7 @@ fn a_stranger_with_the_number_of_an_agent_is_never_touched() {
     stack.ctl(&["restart", "a"]).ok();
     stack.ctl(&["down"]).ok();
     assert!(lives(stranger.id()));
-    stranger.kill().unwrap();
+    signal(stranger.id(), Signal::KILL);
     stranger.wait().unwrap();
 }
 

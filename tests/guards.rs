@@ -73,16 +73,20 @@ fn every_reference_is_there() {
 
 #[test]
 fn a_path_is_taken_in_the_files_that_the_registry_names_and_in_no_other() {
-    let files: Vec<_> = programs().collect();
-    let mut amiss = Vec::new();
-    for path in RestartPath::ALL {
-        let word = format!("RestartPath::{path:?}");
-        let taking: BTreeSet<_> =
-            files.iter().filter(|(_, text)| names(text, &word)).map(|(file, _)| file.as_str()).collect();
-        let referred: BTreeSet<_> = path.entry().references.iter().copied().collect();
-        amiss.extend(taking.symmetric_difference(&referred).map(|file| format!("{path}: {file}")));
-    }
+    let amiss = out_of_step(&programs().collect::<Vec<_>>());
     assert!(amiss.is_empty(), "{amiss:#?}");
+}
+
+#[test]
+fn a_file_that_takes_a_path_unregistered_is_found_and_so_is_one_that_no_longer_does() {
+    let mut files: Vec<_> = programs().collect();
+    files.push((
+        "crates/daemon/src/planted.rs".to_owned(),
+        "fn planted() { kill(RestartPath::Rollback) }".to_owned(),
+    ));
+    assert_eq!(out_of_step(&files), ["rollback: crates/daemon/src/planted.rs"]);
+    let files: Vec<_> = programs().filter(|(file, _)| file != "crates/daemon/src/fleet/trials.rs").collect();
+    assert_eq!(out_of_step(&files), ["rollback: crates/daemon/src/fleet/trials.rs"]);
 }
 
 #[test]
@@ -103,6 +107,19 @@ fn each_ban_finds_what_is_planted() {
         assert!(registry().any(|entry| entry.path_id == path_id), "{path_id}");
     }
     assert_eq!(banned("crates/daemon/src/run.rs", "// process::exit\n    /// pkill\n"), [""; 0]);
+}
+
+/// The paths that a file takes which their entries do not name, or does not take though they do.
+fn out_of_step(files: &[(String, String)]) -> Vec<String> {
+    let mut amiss = Vec::new();
+    for path in RestartPath::ALL {
+        let word = format!("RestartPath::{path:?}");
+        let taking: BTreeSet<_> =
+            files.iter().filter(|(_, text)| names(text, &word)).map(|(file, _)| file.as_str()).collect();
+        let referred: BTreeSet<_> = path.entry().references.iter().copied().collect();
+        amiss.extend(taking.symmetric_difference(&referred).map(|file| format!("{path}: {file}")));
+    }
+    amiss
 }
 
 /// The bans that a file breaks, each with its line.

@@ -1,7 +1,8 @@
 //! The output of agents: kept, rotated, shown, and in nobody's way.
 
-use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, skip, sleeper};
+use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, signal, skip, sleeper};
 use mcp_restart_protocol::agent::AgentState;
+use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -62,7 +63,7 @@ fn a_log_is_shown_from_the_last_start_on() {
     let lines = lines_of(following.stdout.take().unwrap());
     assert!(lines.recv_timeout(LIMIT).unwrap().contains("generation 2 started"));
     assert_eq!(lines.recv_timeout(LIMIT).unwrap(), r#"{"line":"1"}"#);
-    following.kill().unwrap();
+    signal(following.id(), Signal::KILL);
     following.wait().unwrap();
 }
 
@@ -146,7 +147,7 @@ fn a_log_is_followed_through_restarts_and_rotation() {
     until("I am 2");
     stack.ctl(&["restart", "a"]).ok();
     until("I am 3");
-    program.kill().unwrap();
+    signal(program.id(), Signal::KILL);
     program.wait().unwrap();
 }
 

@@ -102,6 +102,7 @@ impl Beside {
 }
 
 impl Drop for Beside {
+    #[expect(clippy::disallowed_methods, reason = "it knows whether its child has been waited for")]
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

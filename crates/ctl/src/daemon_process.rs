@@ -188,6 +188,10 @@ impl Starting {
     }
 
     /// Ends the process by force and waits for it: for a daemon that answers nothing any more.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a child of this program, not waited for yet, by a registered path"
+    )]
     pub(crate) fn kill(&mut self, path: RestartPath) -> io::Result<()> {
         if !matches!(path, RestartPath::CtlDown | RestartPath::CtlUpgrade) {
             return Err(io::Error::new(

@@ -197,12 +197,22 @@ impl Book {
     }
 
     fn open_file(&mut self) -> io::Result<()> {
-        let file = open_log(&self.path)?;
+        let mut file = open_log(&self.path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
         self.size = metadata.len();
+        if self.size > 0 {
+            // A daemon that was killed may have left half a line.
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+                self.size += 1;
+            }
+        }
         self.file = Some(file);
         Ok(())
     }
@@ -248,5 +258,84 @@ impl Book {
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(file = %self.path.display(), %error, "events cannot be written");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcp_restart_protocol::agent::LastExit;
+    use mcp_restart_protocol::timestamp::Timestamp;
+
+    fn running(generation: u64) -> AgentView {
+        let pid = u32::try_from(generation).unwrap();
+        serde_json::from_value(serde_json::json!({
+            "name": "a", "kind": "generic", "state": "running", "pid": pid, "generation": generation, "startedAt": null,
+            "uptimeMs": null, "autostart": false, "tty": false, "sessionId": null, "connectedAt": null,
+            "configChanged": false, "listed": true, "logFile": "", "lastExit": null,
+        }))
+        .unwrap()
+    }
+
+    fn message(text: &str) -> Line {
+        Line { message: Some(text.to_owned()), ..Line::now(Happening::Requested) }
+    }
+
+    fn messages(file: &Path) -> Vec<String> {
+        let text = fs::read_to_string(file).unwrap();
+        text.lines().map(|line| serde_json::from_str::<Line>(line).unwrap().message.unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_that_has_become_too_large_is_kept_as_the_older_one_and_no_line_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut book = Book::open(folder.path());
+        let line = |number: u64| message(&format!("{number:0>50000}"));
+        let count = BYTES_MAX / 50_000 + 5;
+        for number in 0..count {
+            book.write(&line(number));
+        }
+        let kept = [messages(&older_file(folder.path())), messages(&file(folder.path()))].concat();
+        let expected: Vec<_> = (0..count).map(|number| line(number).message.unwrap()).collect();
+        assert_eq!(kept, expected);
+        assert!(older_file(folder.path()).metadata().unwrap().len() <= BYTES_MAX);
+        // The next daemon reads how this one ended.
+        assert_eq!(Book::open(folder.path()).unclean().unwrap().message, line(count - 1).message);
+    }
+
+    #[test]
+    fn only_a_daemon_that_said_so_has_ended_well() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Book::open(folder.path()).unclean(), None);
+        for (event, well) in [
+            (Happening::DaemonStarted, false),
+            (Happening::DaemonStopped, true),
+            (Happening::Requested, false),
+            (Happening::DaemonMadeWay, true),
+        ] {
+            Book::open(folder.path()).write(&Line::now(event));
+            assert_eq!(Book::open(folder.path()).unclean().is_none(), well, "{event:?}");
+        }
+    }
+
+    #[test]
+    fn half_a_line_of_a_daemon_that_was_killed_takes_no_line_of_the_next_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(file(folder.path()), "{\"at\":").unwrap();
+        Book::open(folder.path()).write(&message("whole"));
+        let text = fs::read_to_string(file(folder.path())).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Line>(text.lines().last().unwrap()).unwrap().message.unwrap(),
+            "whole"
+        );
+    }
+
+    #[test]
+    fn the_launch_that_takes_the_place_of_a_bad_one_is_by_rollback() {
+        let last_exit = LastExit::unseen(Timestamp(1), ExitReason::RolledBack);
+        let now = AgentView { last_exit: Some(last_exit), ..running(5) };
+        let lines = lines(Some(&running(4)), &now, Some(RestartPath::McpRestart));
+        let told: Vec<_> = lines.iter().map(|line| (line.event, line.path_id.as_deref().unwrap())).collect();
+        assert_eq!(told, [(Happening::Ended, "exit_sweep"), (Happening::Started, "rollback")]);
     }
 }
