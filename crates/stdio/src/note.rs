@@ -8,6 +8,8 @@ use std::time::Duration;
 pub(crate) struct Story {
     /// Names of the servers that were ended, or would have been, with their process ids.
     pub(crate) meant: Vec<(String, u32)>,
+    /// The same of those that could not be ended.
+    pub(crate) failed: Vec<(String, u32)>,
     /// Whether nothing was touched.
     pub(crate) dry_run: bool,
     /// How many of them were orphans.
@@ -33,6 +35,9 @@ pub(crate) struct OwnServer {
 /// The whole note.
 pub(crate) fn note(story: &Story) -> String {
     let mut sentences = vec![done(story)];
+    if !story.failed.is_empty() {
+        sentences.push(format!("Could not be ended: {}.", list(&story.failed)));
+    }
     sentences.extend(missing(story));
     match story.orphans {
         0 => {}
@@ -49,16 +54,21 @@ pub(crate) fn note(story: &Story) -> String {
 }
 
 fn done(story: &Story) -> String {
-    let list = || {
-        let names: Vec<_> = story.meant.iter().map(|(name, pid)| format!("{name} (pid {pid})")).collect();
-        names.join(", ")
+    let none = match story.own {
+        Some(_) => "No other server that is meant runs.",
+        None => "None of the servers that are meant runs.",
     };
     match (story.dry_run, story.meant.len()) {
-        (true, 0) => "Nothing would be ended: no server that is meant runs.".to_owned(),
-        (true, _) => format!("Nothing was touched. This would be ended: {}.", list()),
-        (false, 0) => "No other server that is meant runs.".to_owned(),
-        (false, _) => format!("Asked to end: {}.", list()),
+        (false, 0) if !story.failed.is_empty() => "None was ended.".to_owned(),
+        (_, 0) => none.to_owned(),
+        (true, _) => format!("Nothing was touched. A restart would end {}.", list(&story.meant)),
+        (false, _) => format!("Ended: {}.", list(&story.meant)),
     }
+}
+
+fn list(servers: &[(String, u32)]) -> String {
+    let names: Vec<_> = servers.iter().map(|(name, pid)| format!("{name} (pid {pid})")).collect();
+    names.join(", ")
 }
 
 /// A sentence for each client that has not started its servers again.
@@ -91,7 +101,9 @@ fn of_own(own: &OwnServer, dry_run: bool) -> String {
     let OwnServer { pid, ends_after } = own;
     match ends_after {
         Some(_) if dry_run => {
-            format!("So would the server through which this was asked (pid {pid}), after the answer.")
+            format!(
+                "It would also end the server through which this was asked (pid {pid}), after the answer."
+            )
         }
         Some(delay) => format!(
             "The server through which this was asked (pid {pid}) ends {} ms after this answer was delivered; its client \
@@ -121,6 +133,7 @@ mod tests {
         let claude = client("claude", 7, Some("reviewer"));
         let story = Story {
             meant: vec![("a".into(), 1), ("b".into(), 2), ("c".into(), 3)],
+            failed: vec![("d".into(), 4)],
             missing: vec![
                 ("a".into(), claude.clone()),
                 ("c".into(), client("Cursor", 9, None)),
@@ -131,7 +144,7 @@ mod tests {
         };
         assert_eq!(
             note(&story),
-            "Asked to end: a (pid 1), b (pid 2), c (pid 3). \
+            "Ended: a (pid 1), b (pid 2), c (pid 3). Could not be ended: d (pid 4). \
              claude (pid 7) has not started a, b again within 1.5 s: if it does not with its next call, restart that \
              agent: restart_agent with the name \"reviewer\", or `mcp-restartctl restart reviewer`. \
              Cursor (pid 9) has not started c again within 1.5 s: if it does not with its next call, reconnect the \
@@ -151,12 +164,12 @@ mod tests {
         };
         assert_eq!(
             note(&story),
-            "Nothing was touched. This would be ended: a (pid 1). So would the server through which this was asked \
-             (pid 8), after the answer."
+            "Nothing was touched. A restart would end a (pid 1). It would also end the server through which this was \
+             asked (pid 8), after the answer."
         );
         assert_eq!(
             note(&Story { dry_run: true, ..Story::default() }),
-            "Nothing would be ended: no server that is meant runs."
+            "None of the servers that are meant runs."
         );
     }
 

@@ -98,6 +98,9 @@ pub fn restart(
     let killed: Vec<u32> = ended.iter().map(|server| server.pid()).collect();
     let lost: Vec<Lost> = ended.iter().filter_map(|server| Lost::of(server)).collect();
     let watch = watch(&lost, &before, scope, Duration::from_millis(request.respawn_wait_ms));
+    for (server, failure) in std::mem::take(&mut story.meant).into_iter().zip(&failures) {
+        if failure.is_none() { &mut story.meant } else { &mut story.failed }.push(server);
+    }
     story.missing = watch.missing.iter().map(|lost| (lost.name.clone(), lost.client.clone())).collect();
     let failed: Vec<StdioFailure> = failures.into_iter().flatten().collect();
     let status = match (killed.is_empty(), failed.is_empty()) {
@@ -129,6 +132,7 @@ impl Meant<'_> {
         let own = self.own.first();
         Story {
             meant: self.others.iter().map(|server| (server.declared.name.clone(), server.pid())).collect(),
+            failed: Vec::new(),
             dry_run: request.dry_run,
             orphans: self.others.iter().filter(|server| server.is_orphaned()).count(),
             out_of_reach: self.out_of_reach,

@@ -83,8 +83,11 @@ fn examine_config(context: &Context, findings: &mut Vec<Finding>) -> Option<Conf
     }
     match mcp_restart_config::load_as_client(&file, &context.environment) {
         Ok(config) => {
-            let count = config.agents.len();
-            findings.push(right("config", format!("{}: {count} agents", file.display())));
+            let agents = match config.agents.len() {
+                1 => "1 agent".to_owned(),
+                count => format!("{count} agents"),
+            };
+            findings.push(right("config", format!("{}: {agents}", file.display())));
             let remedy = format!("mend it in {}", file.display());
             findings.extend(warnings(&config).into_iter().map(|text| wrong("config", text, remedy.clone())));
             Some(config)

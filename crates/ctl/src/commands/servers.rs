@@ -37,8 +37,13 @@ pub(crate) async fn list(context: &Context, filter: Filter) -> Result<(), Proble
         return screen.value(&Servers { servers: &servers });
     }
     if servers.is_empty() {
-        return screen
-            .done("no such server runs; stdioServers in the config says which there are to look for");
+        let what = match (filter.stale, filter.orphaned) {
+            (false, false) => "runs",
+            (true, false) => "is stale",
+            (false, true) => "is an orphan",
+            (true, true) => "is stale and an orphan",
+        };
+        return screen.done(format_args!("none of the servers in the config's stdioServers {what}"));
     }
     screen.line(describe(screen.colour(), &servers, Timestamp::now()))
 }
@@ -51,13 +56,14 @@ pub(crate) async fn restart(context: &Context, which: RestartServers) -> Result<
     }
     let dry_run = which.dry_run;
     let mut daemon = context.lifecycle_daemon().await?;
+    let servers = daemon.stdio_servers().await?;
     let restarted = waiting(context, daemon.restart_stdio_servers(request(which))).await?;
     let screen = &context.screen;
     if screen.json {
         screen.value(&restarted)?;
     } else {
         if !restarted.killed.is_empty() || !restarted.failed.is_empty() {
-            screen.line(tell(screen.colour(), &restarted))?;
+            screen.line(tell(screen.colour(), &restarted, &servers))?;
         }
         if dry_run { screen.line(&restarted.note)? } else { screen.done(&restarted.note)? }
     }
@@ -128,8 +134,13 @@ fn describe(colour: bool, servers: &[StdioServer], now: Timestamp) -> String {
     table(colour, &rows)
 }
 
-fn tell(colour: bool, restarted: &StdioRestarted) -> String {
-    let heading = ["ENDED", "NEW PID", "CLIENT"];
+/// What became of each, by its name among the servers that ran before.
+fn tell(colour: bool, restarted: &StdioRestarted, before: &[StdioServer]) -> String {
+    let name = |pid| {
+        let server = before.iter().find(|server| server.pid == pid);
+        Cell::new(Style::Plain, server.map_or("-", |server| &server.name))
+    };
+    let heading = ["NAME", "ENDED", "NEW PID", "CLIENT"];
     let mut rows = vec![heading.map(|text| Cell::new(Style::Bold, text)).to_vec()];
     let dash = || Cell::new(Style::Dim, "-");
     for pid in &restarted.killed {
@@ -137,6 +148,7 @@ fn tell(colour: bool, restarted: &StdioRestarted) -> String {
         let missing = restarted.not_respawned.iter().find(|missing| missing.pid == *pid);
         let client = back.map(|back| &back.client).or(missing.map(|missing| &missing.client));
         rows.push(vec![
+            name(*pid),
             Cell::new(Style::Plain, pid.to_string()),
             match (back, missing) {
                 (Some(back), _) => Cell::new(Style::Green, back.new_pid.to_string()),
@@ -148,6 +160,7 @@ fn tell(colour: bool, restarted: &StdioRestarted) -> String {
     }
     for failure in &restarted.failed {
         rows.push(vec![
+            name(failure.pid),
             Cell::new(Style::Red, format!("not {}", failure.pid)),
             dash(),
             Cell::new(Style::Plain, &failure.error),
@@ -175,9 +188,8 @@ mod tests {
         StdioClient { program: "claude".into(), pid: 77, agent: agent.map(str::to_owned) }
     }
 
-    #[test]
-    fn the_table_of_servers_says_whose_they_are_and_what_is_wrong_with_them() {
-        let server = |pid, client: Option<StdioClient>, stale| StdioServer {
+    fn server(pid: u32, client: Option<StdioClient>, stale: bool) -> StdioServer {
+        StdioServer {
             name: "tuiml".into(),
             pid,
             ppid: 1,
@@ -186,7 +198,11 @@ mod tests {
             orphaned: client.is_none(),
             client,
             stale,
-        };
+        }
+    }
+
+    #[test]
+    fn the_table_of_servers_says_whose_they_are_and_what_is_wrong_with_them() {
         let servers = [
             server(5, Some(client(Some("reviewer"))), false),
             server(60, Some(client(None)), true),
@@ -213,12 +229,13 @@ mod tests {
             note: String::new(),
             delivery: None,
         };
-        insta::assert_snapshot!(tell(false, &restarted), @r"
-        ENDED  NEW PID  CLIENT
-        5      4242     claude (pid 77, agent reviewer)
-        60     not yet  claude (pid 77)
-        700    -        -
-        not 8  -        traced by process 9
+        let before = [server(5, None, true), server(60, None, true), server(8, None, true)];
+        insta::assert_snapshot!(tell(false, &restarted, &before), @r"
+        NAME   ENDED  NEW PID  CLIENT
+        tuiml  5      4242     claude (pid 77, agent reviewer)
+        tuiml  60     not yet  claude (pid 77)
+        -      700    -        -
+        tuiml  not 8  -        traced by process 9
         ");
     }
 }

@@ -163,7 +163,7 @@ impl Keeper {
             }
             Beginning::Replace(record, listener) => {
                 tracing::info!(pid = record.pid(), address = %record.address, "ending a bridge on another address");
-                signal(&record, Signal::TERMINATE);
+                end_previous(&self.setup.journal, &record, Signal::TERMINATE);
                 self.listener = Some(listener);
                 self.start_child();
             }
@@ -191,7 +191,7 @@ impl Keeper {
                 self.listener = Some(listener);
                 if !ours || !record.runs(&self.setup.program) {
                     tracing::info!(pid, %version, "replacing the previous daemon's bridge by the one on disk");
-                    signal(record, Signal::TERMINATE);
+                    end_previous(&self.setup.journal, record, Signal::TERMINATE);
                     return self.start_child();
                 }
                 tracing::info!(pid, "adopted the bridge of the previous daemon");
@@ -241,7 +241,7 @@ impl Keeper {
                     *next += LOOK_INTERVAL;
                 } else {
                     tracing::warn!(pid = record.pid(), "killing a bridge that does not announce itself");
-                    signal(record, Signal::KILL);
+                    end_previous(&self.setup.journal, record, Signal::KILL);
                     self.start_child();
                 }
             }
@@ -375,6 +375,12 @@ async fn until_gone(mut inbox: mpsc::Receiver<Message>) {
             return;
         }
     }
+}
+
+/// Ends the bridge of the daemon before, which makes room for our own.
+fn end_previous(journal: &Journal, record: &Record, kind: Signal) {
+    signal(record, kind);
+    journal.line(Line { old_pid: Some(record.pid()), ..by_us(Happening::BridgeEnded) });
 }
 
 fn signal(record: &Record, signal: Signal) {
