@@ -165,6 +165,10 @@ fn an_upgrade_changes_the_daemon_and_nothing_else() {
         let url = url.clone();
         std::thread::spawn(move || call_until(&url, &enough))
     };
+    assert_eq!(stack.json(&["status"])["staleShims"], json!([]));
+    // A link to the same file would be no other program.
+    fs::copy(PROGRAMS[0], house.bin("new")).unwrap();
+    fs::rename(house.bin("new"), house.bin("mcp-restartd")).unwrap();
     let run = house.ctl(&["--json", "upgrade"]).ok();
     let upgraded: Value = serde_json::from_str(&run.stdout).unwrap();
     stop.send(()).unwrap();
@@ -181,6 +185,10 @@ fn an_upgrade_changes_the_daemon_and_nothing_else() {
     assert!(codes.iter().all(|code| ["ok", "daemon_unavailable"].contains(&&**code)), "{codes:?}");
     assert_eq!(stack.json(&["status"])["url"], url);
     assert_eq!(stack.call(None, "list_agents", &json!({}))["isError"], false);
+    // Their shims are of the daemon before, until each is restarted.
+    assert_eq!(stack.json(&["status"])["staleShims"], json!(["a", "talker", "terminal"]));
+    house.ctl(&["restart", "a"]).ok();
+    assert_eq!(stack.json(&["status"])["staleShims"], json!(["talker", "terminal"]));
 
     writeln!(go, "on").unwrap();
     said.next();

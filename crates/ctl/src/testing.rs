@@ -60,6 +60,7 @@ pub(crate) fn status(config_file: &Path, agents: Vec<AgentView>) -> ServerStatus
         adopted: Vec::new(),
         recovered: Vec::new(),
         need_restart: Vec::new(),
+        stale_shims: Vec::new(),
         agents,
         unlisted: Vec::new(),
         caller: Caller::LocalUser { pid: None },

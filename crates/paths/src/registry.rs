@@ -298,7 +298,7 @@ const OTHERS: [Entry; 16] = [
     Entry {
         path_id: "stale_report",
         classification: GuardedFailClosed,
-        mechanism: "`server_status` and `mcp-restartctl status` find stale programs, agents whose entry changed, and shims of another version.",
+        mechanism: "`server_status` and `mcp-restartctl status` find stale programs, agents whose entry changed, and shims of another program or version.",
         guard: "They report and name the command to run, and do nothing themselves.",
         references: &["crates/daemon/src/server/requests.rs"],
         stands_for: Some("stale_runtime_resolver_reconnect"),

@@ -176,6 +176,9 @@ pub struct ServerStatus {
     pub recovered: Vec<Recovered>,
     /// Running agents that this daemon can show and stop, but not more, until they are restarted.
     pub need_restart: Vec<NeedRestart>,
+    /// Agents whose shim is another program than this daemon, which an upgrade leaves behind. They lack nothing: the next
+    /// restart of each renews it.
+    pub stale_shims: Vec<String>,
     /// The agents of the config.
     pub agents: Vec<AgentView>,
     /// Agents that run on after their entry was removed.

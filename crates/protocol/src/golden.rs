@@ -144,6 +144,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         adopted: vec!["a".into()],
         recovered: vec![Recovered { agent: Some("a".into()), text: "done".into(), attention: true }],
         need_restart: vec![NeedRestart { name: "a".into(), reason: "r".into() }],
+        stale_shims: vec!["a".into()],
         agents: vec![view()],
         unlisted: vec![],
         caller: Caller::LocalUser { pid: Some(3) },

@@ -206,6 +206,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             adopted: vec![],
             recovered: vec![],
             need_restart: vec![],
+            stale_shims: vec![],
             agents: vec![agent("claude")],
             unlisted: vec![],
             caller: Caller::Agent { name: "claude".to_owned() },

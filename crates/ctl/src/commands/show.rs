@@ -116,6 +116,10 @@ fn describe(colour: bool, status: &ServerStatus, silent: &[&str], now: Timestamp
     if !status.adopted.is_empty() {
         facts.push(fact("adopted", listed(&status.adopted)));
     }
+    if !status.stale_shims.is_empty() {
+        let names = listed(&status.stale_shims);
+        facts.push(fact("stale shims", format!("{names}: renewed with the next restart")));
+    }
     let well = status.recovered.iter().filter(|recovered| !recovered.attention);
     let well: Vec<_> = well.map(|recovered| recovered.text.clone()).collect();
     if !well.is_empty() {
@@ -183,6 +187,7 @@ mod tests {
                 recovered("the shim of claude (process 7) does not answer", true),
             ],
             need_restart: Vec::new(),
+            stale_shims: vec!["claude".into()],
             agents: vec![view("claude", AgentState::Running, 3)],
             unlisted: Vec::new(),
             caller: Caller::Agent { name: "claude".into() },

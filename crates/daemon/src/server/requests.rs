@@ -266,10 +266,20 @@ impl Context {
             adopted: agents.adopted,
             recovered: agents.recovered,
             need_restart: agents.need_restart,
+            stale_shims: self.stale_shims().await,
             agents: agents.agents,
             unlisted: agents.unlisted,
             caller,
         })
+    }
+
+    /// The agents whose shim runs another file than this daemon, where the system tells.
+    async fn stale_shims(&self) -> Vec<String> {
+        let own = table::running_file(std::process::id());
+        let is_stale =
+            |shim| own.is_some() && table::running_file(shim).is_some_and(|file| Some(file) != own);
+        let supervised = self.fleet.stdio_scope().await.supervised.into_iter();
+        supervised.filter(|agent| is_stale(agent.shim)).map(|agent| agent.agent).collect()
     }
 
     /// Says which program on disk is not the one that runs. Nothing is done about it.
