@@ -20,7 +20,7 @@ pub(crate) fn of(program: &str, words: &[String], input: Option<&str>, file: Opt
 /// The commands that code may run: each text between quotes, and all of them put together, as in a list of words.
 pub(crate) fn scripts(code: &str) -> Vec<String> {
     const RUNS: &[&str] =
-        &["system", "subprocess", "popen", "exec", "spawn", "shell", "run(", "check_", "qx", "`", "|"];
+        &["system", "subprocess", "popen", "exec", "spawn", "shell", "run(", "check_", "qx", "`", "| \""];
     let lower = code.to_lowercase();
     if !RUNS.iter().any(|word| lower.contains(word)) {
         return Vec::new();

@@ -229,6 +229,9 @@ impl Judge<'_> {
                 // An unquoted variable is as many words as it has.
                 match word.as_slice() {
                     [Piece::Variable { quoted: false, .. }] => words.extend(operand.split()),
+                    [Piece::Text(before), Piece::Variable { quoted: false, .. }] if before.is_empty() => {
+                        words.extend(operand.split());
+                    }
                     _ => words.push(operand),
                 }
             }
@@ -315,6 +318,12 @@ impl Judge<'_> {
                 self.scripts(operands.first().map(|operand| operand.text.as_str()), input, depth);
             }
             "at" | "batch" => self.scripts(None, input, depth),
+            // What is typed into another terminal is run there.
+            "tmux" | "screen" => {
+                for operand in operands.iter().filter(|operand| operand.text.contains(char::is_whitespace)) {
+                    self.text(&operand.text, depth);
+                }
+            }
             _ if self.functions.contains(program) => self.pass(operands),
             _ => return false,
         }
@@ -436,7 +445,11 @@ impl Judge<'_> {
             let operands: Vec<_> = words.collect();
             let input = command.input.first().map(|word| self.operand(word)).filter(Operand::is_known);
             let input = input.map(|operand| operand.text).or(text);
-            text = Some(printed::by(&program.text, &operands, input.as_deref())?);
+            let written = match operands.as_slice() {
+                [file] if program.text == "cat" => self.written.get(plain_path(&file.text)).cloned(),
+                _ => None,
+            };
+            text = Some(written.or_else(|| printed::by(&program.text, &operands, input.as_deref()))?);
         }
         text.map(|text| text.trim_end_matches('\n').to_owned())
     }

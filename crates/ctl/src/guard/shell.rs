@@ -168,7 +168,9 @@ impl<'a> Reader<'a> {
                 '<' | '>' => self.redirection(&mut script),
                 _ => {
                     let word = self.word();
-                    if !word.is_empty() {
+                    // A number right before a redirection is that of a descriptor.
+                    let is_descriptor = is_number(&word) && matches!(self.rest.peek(), Some('<' | '>'));
+                    if !word.is_empty() && !is_descriptor {
                         script.command.words.push(word);
                     }
                 }
@@ -191,10 +193,6 @@ impl<'a> Reader<'a> {
     }
 
     fn redirection(&mut self, script: &mut Script) {
-        // The number of a descriptor was read as a word of its own.
-        if script.command.words.last().is_some_and(is_number) {
-            script.command.words.pop();
-        }
         let mut operator = String::new();
         while let Some(sign) = self.rest.next_if(|next| matches!(next, '<' | '>' | '&' | '|')) {
             operator.push(sign);
@@ -337,7 +335,7 @@ impl<'a> Reader<'a> {
             }
             Some('@' | '*') => {
                 self.rest.next();
-                word.push(Piece::Variable { name: "@".to_owned(), or: Word::new(), quoted });
+                word.push(Piece::Variable { name: "@".to_owned(), or: Word::new(), quoted: false });
             }
             Some('$' | '!' | '?' | '#' | '-') => {
                 self.rest.next();
@@ -403,6 +401,8 @@ fn parameter(inside: Word, quoted: bool) -> Word {
     let Some(Piece::Text(text)) = pieces.next() else { return vec![Piece::Unknown] };
     let end = text.find(|next| !is_name(next)).unwrap_or(text.len());
     let (name, operator) = text.split_at(end);
+    // The elements of an array are words of their own in quotes too.
+    let quoted = quoted && !operator.starts_with('[');
     let variable = |or| Piece::Variable { name: name.to_owned(), or, quoted };
     match operator {
         "" | "[@]" | "[*]" if !name.is_empty() => vec![variable(Word::new())],
@@ -488,6 +488,7 @@ mod tests {
             ("if a; then b; fi", "[if,a] [then,b] [fi]"),
             ("f() { a; }", "[f] [{,a] [}]"),
             ("a >b 2>&1 <c d", "[a,d]>(b,1,c)"),
+            ("a 1 >b 2 2>c", "[a,1,2]>(b,c)"),
             ("a &>b", "[a]>(b)"),
             ("a <<<'b c'", "[a]<<(b c)"),
             ("a <<E | b\nc $(d)\nE\nf", "[a]<<(c {[d]}\n)|[b] [f]"),

@@ -339,13 +339,28 @@ fn names(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
     named.flat_map(|operand| protected.named(&operand.text, false)).collect()
 }
 
-/// `ps -C NAME`, and `ps -o ppid=`, which tells an agent's shell the agent; what else it lists is for a filter to judge.
+/// Whom `ps` is asked for by name or number; it tells their numbers, those of their groups, or, of an agent's shell, the
+/// agent. What else it lists is for a filter to judge.
 fn ps(operands: &[Operand], protected: &Protected) -> Vec<Owner> {
-    let by_name = operands.iter().skip_while(|operand| operand.text != "-C").nth(1);
-    let by_name = by_name.map_or_else(Vec::new, |name| protected.named(&name.text, false));
+    let after = |flags: &'static [&str]| {
+        let at = operands.iter().position(|operand| flags.contains(&operand.text.as_str()));
+        at.and_then(|at| operands.get(at + 1))
+    };
+    let numbers = |flags| {
+        let numbers =
+            after(flags).map(|value| value.text.split(',').filter_map(|number| number.parse().ok()));
+        numbers.map_or_else(Vec::new, Iterator::collect::<Vec<u32>>)
+    };
+    let (own, parents) = (numbers(&["-p", "-q", "--pid"]), numbers(&["--ppid"]));
+    let asked = protected.matching(|process| {
+        let is_in =
+            |numbers: &[u32], number: Option<u32>| number.is_some_and(|number| numbers.contains(&number));
+        is_in(&own, process.pid) || is_in(&parents, process.parent)
+    });
+    let named = after(&["-C"]).map_or_else(Vec::new, |name| protected.named(&name.text, false));
     let tells_parent = operands.iter().any(|operand| operand.text.contains("ppid="));
     let parent = protected.own_process().filter(|_| tells_parent);
-    [by_name, parent.map_or_else(Vec::new, |pid| protected.number(pid))].concat()
+    [asked, named, parent.map_or_else(Vec::new, |pid| protected.number(pid))].concat()
 }
 
 /// Whether a program shows processes, a line each.
