@@ -9,7 +9,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("agents", &["config"]),
     ("bridge", &["config", "paths", "protocol"]),
     ("config", &[]),
-    ("ctl", &["config", "paths", "protocol"]),
+    ("ctl", &["agents", "config", "paths", "protocol"]),
     ("daemon", &["agents", "config", "paths", "process", "protocol", "shim", "stdio", "supervisor"]),
     ("paths", &[]),
     ("process", &["paths"]),

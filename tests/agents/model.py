@@ -1,4 +1,4 @@
-"""A stand-in for the model behind Claude Code: just enough of the Anthropic messages API, on loopback.
+"""A stand-in for the models behind agents: just enough of the Anthropic messages and OpenAI responses APIs, on loopback.
 
 What it does is written in the prompt. Each `CALL tool {json}` is one tool call, in that order; a tool is named by the
 end of its name. When all of them have their results, or when no prompt has any, it ends its turn.
@@ -22,6 +22,7 @@ class Turn:
     tools: list[str]
     said: str = ""
     called: str | None = None
+    prompt: str = ""
     results: list[str] = field(default_factory=list)
 
 
@@ -65,7 +66,7 @@ class StandInModel:
 
 
 class Messages(BaseHTTPRequestHandler):
-    """The endpoints that Claude Code asks for; everything else is not found."""
+    """The endpoints that agents ask for; everything else is not found."""
 
     protocol_version = "HTTP/1.1"
 
@@ -73,9 +74,14 @@ class Messages(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = self.path.split("?")[0]
         if path == "/v1/messages":
-            turn, block = decide(body)
+            turn, block = decide(body["model"], anthropic_tools(body), anthropic_parts(body))
             self.server.model.take(turn)
-            (self.stream if body.get("stream") else self.answer)(message(body["model"], block))
+            whole = message(body["model"], block)
+            self.stream(events(whole)) if body.get("stream") else self.answer(whole)
+        elif path == "/v1/responses":
+            turn, block = decide(body["model"], responses_tools(body), responses_parts(body))
+            self.server.model.take(turn)
+            self.stream(response_events(body["model"], block))
         elif path == "/v1/messages/count_tokens":
             self.answer({"input_tokens": 10})
         else:
@@ -98,12 +104,12 @@ class Messages(BaseHTTPRequestHandler):
     def missing(self):
         self.answer({"type": "error", "error": {"type": "not_found_error", "message": "not found"}}, 404)
 
-    def stream(self, whole):
+    def stream(self, events):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
-        for event in events(whole):
+        for event in events:
             self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
         self.close_connection = True
 
@@ -111,18 +117,20 @@ class Messages(BaseHTTPRequestHandler):
         pass
 
 
-def decide(body):
-    """What comes next in the script of the newest prompt that has one."""
-    turn = Turn(body["model"], [tool["name"] for tool in body.get("tools", [])])
+def decide(model, tools, parts):
+    """What comes next in the script of the newest prompt that has one: what is said, or called with what.
+
+    `parts` are what the client sent, the newest first: ("result", text) of tools, ("text", text) of prompts.
+    """
+    turn = Turn(model, tools)
     script = []
     # Messages of the client itself may follow a tool's result, so the script is not always in the last one.
-    for sender, block in reversed([pair for sent in body["messages"] for pair in blocks(sent)]):
-        if sender != "user":
-            continue
-        if block["type"] == "tool_result":
-            turn.results.insert(0, flat(block.get("content")))
-        script = calls(block.get("text", ""))
+    for what, text in parts:
+        if what == "result":
+            turn.results.insert(0, text)
+        script = calls(text) if what == "text" else []
         if script:
+            turn.prompt = text
             break
     if len(turn.results) < len(script):
         ending, arguments = script[len(turn.results)]
@@ -133,6 +141,36 @@ def decide(body):
     else:
         turn.said = "Done."
     return turn, {"type": "text", "text": turn.said}
+
+
+def anthropic_tools(body):
+    return [tool["name"] for tool in body.get("tools", [])]
+
+
+def anthropic_parts(body):
+    for sender, block in reversed([pair for sent in body["messages"] for pair in blocks(sent)]):
+        if sender == "user" and block["type"] == "tool_result":
+            yield "result", flat(block.get("content"))
+        elif sender == "user":
+            yield "text", block.get("text", "")
+
+
+def responses_tools(body):
+    """Names of functions, those of a namespace as `namespace name`."""
+    offered = [*body.get("tools", [])]
+    offered += [tool for item in body["input"] for tool in item.get("tools", [])]
+    for tool in offered:
+        if tool.get("type") == "namespace":
+            offered += [inner | {"name": f"{tool['name']} {inner['name']}"} for inner in tool["tools"]]
+    return [tool["name"] for tool in offered if tool.get("name") and tool.get("type") != "namespace"]
+
+
+def responses_parts(body):
+    for item in reversed(body["input"]):
+        if item.get("type", "").endswith("call_output"):
+            yield "result", flat(item.get("output"))
+        elif item.get("role") == "user":
+            yield "text", flat(item.get("content"))
 
 
 def calls(text):
@@ -177,3 +215,22 @@ def events(whole):
     yield {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None},
            "usage": whole["usage"]}  # fmt: skip
     yield {"type": "message_stop"}
+
+
+def response_events(model, block):
+    """A response as the events of a stream."""
+    name = f"resp_{id(block):x}"
+    if block["type"] == "tool_use":
+        space, _, tool = block["name"].rpartition(" ")
+        item = {"type": "function_call", "id": f"fc_{name}", "call_id": block["id"], "name": tool,
+                "arguments": json.dumps(block["input"]), "status": "completed"}  # fmt: skip
+        item |= {"namespace": space} if space else {}
+    else:
+        said = {"type": "output_text", "text": block["text"], "annotations": []}
+        item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [said]}
+    usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    response = {"id": name, "object": "response", "created_at": 1, "model": model}
+    yield {"type": "response.created", "response": response | {"status": "in_progress", "output": [], "usage": None}}
+    yield {"type": "response.output_item.added", "output_index": 0, "item": item | {"status": "in_progress"}}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    yield {"type": "response.completed", "response": response | {"status": "completed", "output": [item], "usage": usage}}

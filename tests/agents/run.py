@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""The real Claude Code, as an ordinary user and with a stand-in for its model, restarts itself with a changed entry.
+"""The real agent CLIs, as an ordinary user and with a stand-in for their models, restart themselves with a changed entry.
 
-The daemon starts it in a pseudo-terminal with injection. It reaches the endpoint, changes its own arguments with
-mcp-restartctl, calls restart_agent on itself, and its second incarnation reads the note of the first.
+The daemon starts each in a pseudo-terminal with injection. It reaches the endpoint and calls restart_agent on itself
+with a note; its entry has another model by then. Its second incarnation is in the same conversation, was told the
+note by its prompt, has the changed argument, and reads the note with get_handoff. And one whose entry has a flag that it does not
+know comes back with the launch that it had. Claude Code shows further what hook.py and stdio_client.py tell of.
 
-usage: run.py PROGRAMS   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl
+usage: run.py PROGRAMS [KIND…]   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl; all kinds, if none
+                                 is named
 """
 
 import json
@@ -12,6 +15,7 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,56 +28,149 @@ from proof import Stack, node_packages, scratch, until  # noqa: E402
 PROGRAMS = ("mcp-restartd", "mcp-restart-http", "mcp-restartctl")
 # Claude Code takes some of its ways only as root, so it has to be another user.
 ORDINARY_USER = "nobody" if os.geteuid() == 0 else None
-BOOT_SECONDS = 60
+BOOT_SECONDS = 90
 TURN_SECONDS = 60
 
 FIRST_MODEL, SECOND_MODEL = "stand-in-first", "stand-in-second"
-# Claude Code's first request comes before it has the tools of its servers, so each script begins with one of its own.
-SECOND_PROMPT = 'Read what you left to yourself. CALL Bash {"command": "true"} CALL get_handoff {}'
-NEW_ARGUMENTS = json.dumps(["--model", SECOND_MODEL, SECOND_PROMPT])
-NOTE = "the second model is the better one"
-PROMPT = f"""Give yourself another model.
-CALL Bash {json.dumps({"command": f"mcp-restartctl set claude 'args={NEW_ARGUMENTS}'"})}
-CALL restart_agent {json.dumps({"note": NOTE})}"""
+
+
+class Claude:
+    """Its first request comes before it has the tools of its servers, so each script begins with one of its own."""
+
+    kind = "claude"
+    package = "@anthropic-ai/claude-code-linux-{}/claude"
+    architectures = {"x86_64": "x64", "aarch64": "arm64"}
+    before = 'CALL Bash {"command": "true"} '
+
+    @staticmethod
+    def settle_in(home, project, model):
+        """A home in which nothing is asked any more; gives the variables that go with it."""
+        settings = {"permissions": {"defaultMode": "default", "allow": ["Bash"]}}
+        onboarded = {"hasCompletedOnboarding": True, "projects": {str(project): {"hasTrustDialogAccepted": True}}}
+        (home / ".claude").mkdir(parents=True)
+        (home / ".claude" / "settings.json").write_text(json.dumps(settings))
+        (home / ".claude.json").write_text(json.dumps(onboarded))
+        return {
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_AUTH_TOKEN": "stand-in",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+
+
+class Codex:
+    kind = "codex"
+    package = "@openai/codex-linux-{0}/vendor/{1}-unknown-linux-musl/bin/codex"
+    architectures = {"x86_64": "x64", "aarch64": "arm64"}
+    before = ""
+
+    @staticmethod
+    def settle_in(home, project, model):
+        (home / ".codex").mkdir(parents=True)
+        (home / ".codex" / "config.toml").write_text(f"""
+model_provider = "stand-in"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.stand-in]
+name = "stand-in"
+base_url = "{model.url}/v1"
+wire_api = "responses"
+env_key = "STAND_IN_KEY"
+[projects."{project}"]
+trust_level = "trusted"
+""")
+        return {"STAND_IN_KEY": "stand-in"}
+
+
+AGENTS = {agent.kind: agent for agent in (Claude, Codex)}
 
 
 def main():
-    with scratch() as folder, StandInModel() as model:
-        programs = installed(Path(sys.argv[1]), Path(folder))
-        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
-            restart_by_itself(stack, model)
-    with scratch() as folder, StandInModel() as model:
-        programs = installed(Path(sys.argv[1]), Path(folder))
-        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER) as stack:
+    kinds = sys.argv[2:] or list(AGENTS)
+    for agent in (AGENTS[kind] for kind in kinds):
+        with started(agent) as (stack, model):
+            restart_by_itself(agent, stack, model)
+        with started(agent) as (stack, model):
+            come_back_from_a_bad_launch(agent, stack, model)
+    if Claude.kind in kinds:
+        with started(Claude) as (stack, model):
             hook.prove(stack, model, FIRST_MODEL)
+        packages = node_packages(HERE.parent / "clients")
+        with started(Claude, lambda folder: [stdio_client.server_in(folder, packages)]) as (stack, model):
+            stdio_client.prove(stack, model, FIRST_MODEL)
+
+
+@contextmanager
+def started(agent, stdio_servers_in=lambda folder: ()):
+    """A daemon with this agent in its config, which is not started yet, and the model that the agent will ask.
+
+    `stdio_servers_in` installs stdio servers in a folder and gives their entries.
+    """
     with scratch() as folder, StandInModel() as model:
-        programs = installed(Path(sys.argv[1]), Path(folder))
-        script, server = stdio_client.server_in(Path(folder), node_packages(HERE.parent / "clients"))
-        with Stack(programs, [entry(Path(folder), model)], folder, user=ORDINARY_USER, stdio_servers=[server]) as stack:
-            stdio_client.prove(stack, model, FIRST_MODEL, script)
+        folder = Path(folder)
+        programs = installed(Path(sys.argv[1]), folder, agent, node_packages(HERE))
+        entries, servers = [entry(agent, folder, model)], stdio_servers_in(folder)
+        with Stack(programs, entries, folder, user=ORDINARY_USER, stdio_servers=servers) as stack:
+            yield stack, model
 
 
-def restart_by_itself(stack, model):
-    stack.ctl("start", "claude")
-    first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, 1))
+def note(agent):
+    """What it leaves to itself. It is part of the prompt, so it is the script of the second incarnation."""
+    return f"The second model is the better one. {agent.before}CALL get_handoff {{}}"
+
+
+def first_prompt(agent):
+    return f"Give yourself another model. {agent.before}CALL restart_agent {json.dumps({'note': note(agent)})}"
+
+
+def restart_by_itself(agent, stack, model):
+    stack.ctl("start", agent.kind)
+    started = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, agent, 1))
+    stack.ctl("set", agent.kind, f"args={json.dumps(['--model', SECOND_MODEL, first_prompt(agent)])}")
     model.wake(FIRST_MODEL)
-    second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, 2))
+    second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, agent, 2))
     model.wake(SECOND_MODEL)
-    check(first, second, turns_until(model, "get_handoff"))
-    print(f"Claude Code restarted itself: process {first['pid']} became {second['pid']}")
+    turns = turns_until(model, "get_handoff")
+    check(agent, started, second, turns)
+    print(f"{agent.kind} restarted itself in {second['sessionId']}: process {started['pid']} became {second['pid']}")
 
 
-def check(first, second, turns):
-    assert first["kind"] == "claude" and first["tty"], first
+def come_back_from_a_bad_launch(agent, stack, model):
+    """Its new entry has a flag that it does not know: the launch that stayed up is started again, and told so."""
+    stack.ctl("start", agent.kind)
+    first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, agent, 1))
+    stack.ctl("set", agent.kind, f"args={json.dumps(['--no-such-flag', first_prompt(agent)])}")
+    model.wake(FIRST_MODEL)
+    third = until(TURN_SECONDS, "the launch that stayed up", lambda: connected(stack, agent, 3))
+    turns = turns_until(model, "get_handoff")
+    assert json.loads(handoff_in(turns[-1].results[-1]))["rolledBack"], turns[-1]
+    assert third["sessionId"] and first["sessionId"] in (None, third["sessionId"]), (first, third)
+    command_line = Path(f"/proc/{third['pid']}/cmdline").read_text().split("\0")
+    assert FIRST_MODEL in command_line and "--no-such-flag" not in command_line, command_line
+    print(f"{agent.kind} was brought back in {third['sessionId']}: process {first['pid']} became {third['pid']}")
+
+
+def check(agent, first, second, turns):
+    assert first["kind"] == agent.kind and first["tty"], first
     assert second["pid"] != first["pid"] and second["lastExit"]["reason"] == "restart", second
     assert second["logFile"] == first["logFile"] and not second["configChanged"], second
-    called = [(turn.model, turn.called.removeprefix("mcp__restart__")) for turn in turns if turn.called]
-    first_calls = [(FIRST_MODEL, "Bash"), (FIRST_MODEL, "restart_agent")]
-    assert called == [*first_calls, (SECOND_MODEL, "Bash"), (SECOND_MODEL, "get_handoff")], turns
-    [note] = json.loads(turns[-1].results[-1])["notes"]
-    assert note == {"from": {"type": "agent", "name": "claude"}, "text": NOTE}, note
+    assert second["sessionId"] and first["sessionId"] in (None, second["sessionId"]), (first, second)
+    called = [(turn.model, turn.called) for turn in turns if turn.called]
+    assert [name for of, name in called if of == FIRST_MODEL][-1].endswith("restart_agent"), called
+    assert [name for of, name in called if of == SECOND_MODEL][-1].endswith("get_handoff"), called
+    assert sum(name.endswith("restart_agent") for _, name in called) == 1, called
+    assert turns[-1].prompt.startswith("You were restarted by mcp-restart on behalf of yourself"), turns[-1]
+    [left] = json.loads(handoff_in(turns[-1].results[-1]))["notes"]
+    assert left == {"from": {"type": "agent", "name": agent.kind}, "text": note(agent)}, left
     command_line = Path(f"/proc/{second['pid']}/cmdline").read_text().split("\0")
     assert SECOND_MODEL in command_line and FIRST_MODEL not in command_line, command_line
+    assert any(second["sessionId"] in word for word in command_line), command_line
+
+
+def handoff_in(result):
+    """The JSON of a tool's result, without what a client writes before it."""
+    return result[result.index("{"):]
 
 
 def turns_until(model, tool):
@@ -84,50 +181,35 @@ def turns_until(model, tool):
     return turns
 
 
-def connected(stack, generation):
+def connected(stack, agent, generation):
     """The agent, once this generation of it has reached the endpoint."""
-    agent = stack.agent("claude")
-    return agent if agent["generation"] == generation and agent["connectedAt"] else None
+    seen = stack.agent(agent.kind)
+    return seen if seen["generation"] == generation and seen["connectedAt"] else None
 
 
-def entry(folder, model):
-    """The agent's entry in the config, with a home of its own in which nothing is asked any more."""
+def entry(agent, folder, model):
+    """The agent's entry in the config."""
     home, project = folder / "home", folder / "project"
-    settings = {"permissions": {"defaultMode": "default", "allow": ["Bash"]}}
-    onboarded = {"hasCompletedOnboarding": True, "projects": {str(project): {"hasTrustDialogAccepted": True}}}
-    (home / ".claude").mkdir(parents=True)
     project.mkdir()
-    (home / ".claude" / "settings.json").write_text(json.dumps(settings))
-    (home / ".claude.json").write_text(json.dumps(onboarded))
-    environment = {
-        "HOME": str(home),
-        "ANTHROPIC_BASE_URL": model.url,
-        "ANTHROPIC_AUTH_TOKEN": "stand-in",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-    }
-    arguments = ["--model", FIRST_MODEL, PROMPT]
-    return {"name": "claude", "command": "claude", "args": arguments, "cwd": str(project), "env": environment}
+    environment = {"HOME": str(home), **agent.settle_in(home, project, model)}
+    arguments = ["--model", FIRST_MODEL, first_prompt(agent)]
+    return {"name": agent.kind, "command": agent.kind, "args": arguments, "cwd": str(project), "env": environment}
 
 
-def installed(programs, folder):
+def installed(programs, folder, agent, packages):
     """Everything that is run, in a folder that an ordinary user reaches."""
     where = folder / "bin"
     where.mkdir()
     for program in PROGRAMS:
         shutil.copy(programs / program, where)
-    place(native_claude(), where / "claude")
+    machine = platform.machine()
+    native = agent.package.format(agent.architectures[machine], machine)
+    place(packages / "node_modules" / native, where / agent.kind)
     return where
 
 
-def native_claude():
-    """The program itself, which npm installs as a package per platform."""
-    architecture = {"x86_64": "x64", "aarch64": "arm64"}[platform.machine()]
-    return node_packages(HERE) / f"node_modules/@anthropic-ai/claude-code-linux-{architecture}/claude"
-
-
 def place(program, where):
-    """Its 400 MB are linked where they can be, and copied where not."""
+    """Its hundreds of megabytes are linked where they can be, and copied where not."""
     try:
         os.link(program, where)
     except OSError:

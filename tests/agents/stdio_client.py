@@ -14,15 +14,21 @@ CONNECT_SECONDS = 4
 
 
 def server_in(folder, packages):
-    """Installs the server where an ordinary user reaches it; gives its script, by a name that no other process has, and its entry."""
+    """Installs the server where an ordinary user reaches it, and gives its entry."""
     shutil.copytree(packages / "node_modules", folder / "node_modules", symlinks=True)
-    script = folder / f"everything-{os.getpid()}"
+    script = script_in(folder)
     script.symlink_to("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
-    return script, {"name": "everything", "match": script.name}
+    return {"name": "everything", "match": script.name}
 
 
-def prove(stack, model, model_name, script):
-    """`stack` has an agent `claude` that does not run yet, whose home is that of its entry and whose model is `model_name`."""
+def script_in(folder):
+    """What the server runs, by a name that no other process has."""
+    return folder / f"everything-{os.getpid()}"
+
+
+def prove(stack, model, model_name):
+    """`stack` has the server in its folder, and an agent `claude` that does not run yet, whose home is that of its entry and whose model is `model_name`."""
+    script = script_in(stack.folder)
     use_server(stack, script)
     go_on = stack.folder / "project" / "go-on"
     calls = [

@@ -69,6 +69,18 @@ impl Server {
         Self { daemon, leaving, definitions: Tool::ALL.map(Tool::definition).into() }
     }
 
+    /// Passes on which conversation the client says it is in, before its call is carried out.
+    async fn tell_session(
+        &self,
+        request: &CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+        incoming: &Incoming,
+    ) {
+        if let Some(id) = tools::session(request.meta.as_ref().unwrap_or(&context.meta)) {
+            let _ = self.daemon.ask(incoming.credential.clone(), Request::Session { id }).await;
+        }
+    }
+
     async fn call(
         &self,
         tool: Tool,
@@ -253,6 +265,7 @@ impl ServerHandler for Server {
         let incoming = incoming(&context)?;
         let token = context.meta.get_progress_token();
         let progress = token.map(|token| Progress { peer: context.peer.clone(), token });
+        self.tell_session(&request, &context, incoming).await;
         // Boxed, since rmcp moves the future of a request several times.
         Ok(Box::pin(self.call(tool, request.arguments.unwrap_or_default(), incoming, progress)).await)
     }

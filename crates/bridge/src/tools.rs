@@ -34,6 +34,7 @@ pub(crate) enum Tool {
 }
 
 const LINES_DEFAULT: u32 = 100;
+const SESSION_ID_MAX: usize = 128;
 const REQUEST_ID_MAX: usize = 128;
 /// The longest name of an agent, in bytes.
 pub(crate) const NAME_MAX: usize = 64;
@@ -300,6 +301,12 @@ pub(crate) fn delivery(answer: &Answer) -> Option<u64> {
         Answer::StdioRestarted(restarted) => restarted.delivery,
         _ => None,
     }
+}
+
+/// The conversation that a client is in, if it tells: Codex does with each call.
+pub(crate) fn session(meta: &JsonObject) -> Option<String> {
+    let id = meta.get("threadId")?.as_str()?;
+    (1..=SESSION_ID_MAX).contains(&id.len()).then(|| id.to_owned())
 }
 
 /// What `list_agents` answers.

@@ -51,6 +51,11 @@ pub fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join("mcp-restartd.sock")
 }
 
+/// The MCP config file that is generated for an agent.
+pub fn mcp_config_file(state_dir: &Path, name: &str) -> PathBuf {
+    state_dir.join("mcp-config").join(format!("{name}.mcp.json"))
+}
+
 /// The log of an agent whose entry names none.
 pub fn log_file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("logs").join(format!("{name}.log"))

@@ -119,6 +119,11 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Arguments, without the secrets among them.
+pub fn arguments(args: &[String]) -> Vec<String> {
+    redacted_args(args)
+}
+
 /// Redacts `--api-key=VALUE`, `--api-key VALUE`, and addresses with a password.
 pub fn redacted_args(args: &[String]) -> Vec<String> {
     let mut follows_secret = false;

@@ -120,6 +120,8 @@ pub struct RestartAnswer {
     pub config_diff: Vec<String>,
     /// Whether the new launch did not live and the last good one was started instead.
     pub rolled_back: bool,
+    /// What came out otherwise than one might expect, a sentence each.
+    pub warnings: Vec<String>,
     /// The answer of an earlier request with the same `requestId`, repeated.
     pub replayed: bool,
     /// When that earlier request was accepted.

@@ -111,6 +111,7 @@ fn the_bytes_of_every_request_are_pinned() {
         Request::Protected,
         Request::MarkerChanged,
         Request::Delivered { delivery: 70_000 },
+        Request::Session { id: "s".into() },
     ]));
 }
 
@@ -156,6 +157,7 @@ fn the_bytes_of_every_answer_are_pinned() {
         previous: Some(Previous { pid: 1, exit: Some(exit()) }),
         config_diff: vec!["args".into()],
         rolled_back: false,
+        warnings: vec!["w".into()],
         replayed: true,
         replayed_at: Some(Timestamp(9)),
         delivery: Some(4),

@@ -119,6 +119,12 @@ pub enum Request {
         /// The number from `RestartAnswer::delivery` or `Answer::Agent`'s.
         delivery: u64,
     },
+    /// The calling agent's client has told which conversation it is in. Answer: `Done`; from others, and for what
+    /// cannot be the id of one, it means nothing.
+    Session {
+        /// Its id.
+        id: String,
+    },
 }
 
 /// See [`Request::Restart`].

@@ -221,6 +221,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
             previous: None,
             config_diff: vec!["args".to_owned()],
             rolled_back: false,
+            warnings: Vec::new(),
             replayed: false,
             replayed_at: None,
             delivery: restart.name.is_none().then_some(7),
@@ -263,6 +264,7 @@ pub(super) fn carried_out(request: &Request) -> Answer {
         | Request::Subscribe
         | Request::Protected
         | Request::MarkerChanged
+        | Request::Session { .. }
         | Request::Delivered { .. } => Answer::Done,
     }
 }

@@ -4,7 +4,8 @@ use crate::arguments::ConfigCommand;
 use crate::context::{Context, no_config_file};
 use crate::problem::Problem;
 use crate::talk::unknown_agent;
-use mcp_restart_config::{LoadError, show, warnings};
+use mcp_restart_agents::{Circumstances, Conversation, Endpoint};
+use mcp_restart_config::{Agent, Config, Inject, LoadError, lookup, show, warnings};
 use serde_json::{Value, json};
 
 /// Checks or shows the config file.
@@ -53,7 +54,27 @@ fn show(context: &Context, name: Option<&str>) -> Result<(), Problem> {
     let Some(name) = name else { return context.screen.value(&show::config(&config)) };
     let names: Vec<_> = config.agents.iter().map(|agent| agent.name.clone()).collect();
     let agent = config.agents.iter().find(|agent| agent.name == name);
-    context.screen.value(&show::agent(agent.ok_or_else(|| unknown_agent(name, &names))?))
+    let agent = agent.ok_or_else(|| unknown_agent(name, &names))?;
+    let mut shown = show::agent(agent);
+    if let Some(fields) = shown.as_object_mut() {
+        fields.insert("launch".to_owned(), launch(context, &config, agent)?);
+    }
+    context.screen.value(&shown)
+}
+
+/// What a start would execute.
+fn launch(context: &Context, config: &Config, agent: &Agent) -> Result<Value, Problem> {
+    let file = lookup::mcp_config_file(&context.place()?.state_dir, &agent.name).display().to_string();
+    let url = lookup::bridge_url(config.host, config.port);
+    let endpoint = Endpoint { url: &url, token: "", mcp_config_file: &file };
+    let circumstances = Circumstances {
+        endpoint: (agent.inject_mcp != Inject::No).then_some(endpoint),
+        conversation: Conversation::New("NEW-ID"),
+        restart: None,
+    };
+    let line = mcp_restart_agents::command_line(agent, circumstances);
+    let argv: Vec<String> = std::iter::once(agent.command.clone()).chain(line.arguments).collect();
+    Ok(json!({ "argv": show::arguments(&argv), "cwd": agent.cwd.display().to_string() }))
 }
 
 fn faults(error: &LoadError) -> Vec<Value> {

@@ -395,6 +395,7 @@ fn describe_restart(answer: &RestartAnswer, done: bool) -> (String, Exit) {
         [] => String::new(),
         fields => format!("; changed: {}", fields.join(", ")),
     };
+    let changed = answer.warnings.iter().fold(changed, |text, warning| format!("{text}; {warning}"));
     if answer.rolled_back {
         let text = format!("{happened}{changed}; the new launch did not live, so the last good one runs");
         return (text, Exit::Failed);
@@ -463,6 +464,7 @@ mod tests {
             previous: Some(mcp_restart_protocol::answer::Previous { pid: 7, exit: None }),
             config_diff: vec!["args".into()],
             rolled_back: false,
+            warnings: Vec::new(),
             replayed: false,
             replayed_at: None,
             delivery: None,

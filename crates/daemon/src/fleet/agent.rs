@@ -14,6 +14,7 @@ use super::Message;
 use super::handoff;
 use super::launch::Launch;
 use super::link::Link;
+use super::sessions::Session;
 use crate::children::Children;
 use mcp_restart_config::Agent;
 use mcp_restart_process::tree::Process;
@@ -79,6 +80,10 @@ pub(super) struct Report {
 pub(super) struct Launched {
     /// Hash of the entry.
     pub hash: u64,
+    /// The number of the launch.
+    pub generation: u64,
+    /// The conversation that it was launched with, where that was known.
+    pub session: Option<Box<Session>>,
     /// The entry; none for a process that an earlier daemon launched.
     pub entry: Option<Arc<Agent>>,
     pub tty: bool,
@@ -279,6 +284,8 @@ impl Running {
         };
         self.task.launched = Some(Launched {
             hash: launch.hash,
+            generation,
+            session: launch.session.clone(),
             entry: Some(Arc::clone(&launch.agent)),
             tty: launch.agent.tty,
             log_file: launch.agent.log_file_in(&self.task.state_dir).to_string_lossy().into_owned(),
@@ -286,6 +293,7 @@ impl Running {
             foreign: None,
             shim_pid: link.shim_pid(),
         });
+        launch.log(generation);
         link.send(ToShim::Launch(launch.numbered(generation))).await?;
         self.task.link = Some(link);
         Ok(())

@@ -54,6 +54,7 @@ pub(super) fn restart_answer(
         previous,
         config_diff,
         rolled_back,
+        warnings: Vec::new(),
         replayed: false,
         replayed_at: None,
         delivery,

@@ -141,12 +141,13 @@ impl FleetTask {
         let asker = handoff::asker(&handoff);
         let own = handoff.notes.iter().any(|note| is_own(&note.from, name));
         let trial = self.prepare_trial(entry, &handoff, &asker, own);
-        let launch = self.prepare_restart(entry, path, &handoff, &asker)?;
+        let launch = self.prepare_restart(entry, path, &handoff, &asker, intent.resume)?;
         self.order_launch(entry, trial.as_deref());
         let pending = Pending::Restart {
             name: name.clone(),
             entry: entry.agent.clone(),
             config_diff: handoff.config_diff,
+            warnings: launch.warnings.clone(),
             replay: intent.requests.clone(),
             audience: Audience::Everybody(Box::new(intent.clone())),
             repeated: Vec::new(),
@@ -195,6 +196,7 @@ impl FleetTask {
             previous: None,
             config_diff: handoff.map(|handoff| handoff.config_diff).unwrap_or_default(),
             rolled_back: false,
+            warnings: Vec::new(),
             replayed: false,
             replayed_at: None,
             delivery: None,

@@ -9,6 +9,7 @@
 //! ```
 
 use super::repetition::ReplayKey;
+use mcp_restart_protocol::agent::Resume;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_supervisor::UnderWay;
@@ -28,6 +29,9 @@ pub(super) struct Intent {
     /// The requests with an id that are answered when it is done.
     #[serde(default)]
     pub requests: Vec<ReplayKey>,
+    /// Of a restart, what to do with the conversation, if not what the config says.
+    #[serde(default)]
+    pub resume: Option<Resume>,
 }
 
 /// How an agent is to be in the end.
@@ -74,7 +78,8 @@ impl Intent {
     }
 
     fn new(goal: Goal, path: RestartPath, generation: u64) -> Self {
-        Self { goal, generation, path: path.id().to_owned(), at: Timestamp::now(), requests: Vec::new() }
+        let (path, at) = (path.id().to_owned(), Timestamp::now());
+        Self { goal, generation, path, at, requests: Vec::new(), resume: None }
     }
 
     /// The intent when this one comes while another is under way. A launch that is under way is joined, with
@@ -88,6 +93,7 @@ impl Intent {
             if self.goal != Goal::Stop {
                 // Whoever starts what is being restarted takes nothing away from the restart.
                 self.goal = earlier.goal.max(self.goal);
+                self.resume = self.resume.or(earlier.resume);
                 self.requests.splice(0..0, earlier.requests.iter().cloned());
             }
         }

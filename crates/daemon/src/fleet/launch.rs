@@ -1,7 +1,8 @@
 //! From an entry of the config to a launch that was checked completely.
 
-use mcp_restart_agents::{Endpoint, NESTING_MARKERS, Restart};
-use mcp_restart_config::{Agent, Inject, KeepChildren, place_of};
+use super::sessions::{Choice, Session};
+use mcp_restart_agents::{Circumstances, Endpoint, NESTING_MARKERS, Restart};
+use mcp_restart_config::{Agent, Inject, KeepChildren, lookup, place_of};
 use mcp_restart_process::file::open_log;
 use mcp_restart_process::preflight::{self, Unusable};
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Handoff};
@@ -59,6 +60,10 @@ pub(super) struct Launch {
     pub hash: u64,
     /// The way by which this came about.
     pub path: RestartPath,
+    /// The conversation that the process will have, where that is known.
+    pub session: Option<Box<Session>>,
+    /// What came out otherwise than one might expect.
+    pub warnings: Vec<String>,
     /// What a restart hands on.
     pub handoff: Option<Box<Handoff>>,
     /// What its MCP config file says, if it has one.
@@ -68,6 +73,15 @@ pub(super) struct Launch {
 }
 
 impl Launch {
+    /// Writes down what is executed; secrets are left out.
+    pub(super) fn log(&self, generation: u64) {
+        let argv: Vec<String> =
+            self.shim.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let argv = mcp_restart_config::show::arguments(&argv);
+        let cwd = String::from_utf8_lossy(&self.shim.cwd);
+        tracing::info!(agent = self.agent.name, generation, ?argv, %cwd, "launched");
+    }
+
     /// The launch of this generation.
     pub(super) fn numbered(mut self, generation: u64) -> Box<ShimLaunch> {
         self.shim.generation = generation;
@@ -90,16 +104,18 @@ pub(super) fn prepare(
     agent: &Arc<Agent>,
     around: Surroundings<'_>,
     path: RestartPath,
+    choice: &Choice,
     restart: Option<Restart<'_>>,
 ) -> Result<Launch, Failure> {
     let mcp_config_file = mcp_config_file(around.state_dir, &agent.name);
     let mcp_config_text = mcp_config_file.to_string_lossy();
     let endpoint = endpoint(agent, around, &mcp_config_text);
-    let line = mcp_restart_agents::command_line(agent, endpoint, restart);
+    let circumstances = Circumstances { endpoint, conversation: choice.conversation(), restart };
+    let line = mcp_restart_agents::command_line(agent, circumstances);
     let environment = environment(agent, around, endpoint);
     let at = |field| move |failure| at_field(around.config_file, agent, field, failure);
     let program = resolve(agent, &environment).map_err(at("command"))?;
-    check_cwd(agent).map_err(at("cwd"))?;
+    check_cwd(agent, &choice.cwd).map_err(at("cwd"))?;
     let log_file = agent.log_file_in(around.state_dir);
     check_log(agent, &log_file).map_err(at("logFile"))?;
     if let Some(text) = &line.mcp_config {
@@ -121,7 +137,7 @@ pub(super) fn prepare(
             .into_iter()
             .map(|(name, value)| (name.into_vec(), value.into_vec()))
             .collect(),
-        cwd: agent.cwd.as_os_str().as_bytes().to_vec(),
+        cwd: choice.cwd.as_os_str().as_bytes().to_vec(),
         terminal: agent.tty.then_some(TERMINAL),
         log_file: log_file.into_os_string().into_vec(),
         log_max_bytes: agent.log_max_bytes,
@@ -131,13 +147,15 @@ pub(super) fn prepare(
             KeepChildren::Named(names) => shim::KeepChildren::Named(names.clone()),
         },
     };
+    let session = line.session_id.map(|id| Box::new(Session { id, cwd: choice.cwd.clone() }));
+    let warnings = choice.warning.iter().cloned().collect();
     let (agent, mcp_config) = (Arc::clone(agent), line.mcp_config);
-    Ok(Launch { agent, hash, path, handoff: None, mcp_config, shim: Box::new(shim) })
+    Ok(Launch { agent, hash, path, session, warnings, handoff: None, mcp_config, shim: Box::new(shim) })
 }
 
 /// Where an agent's generated MCP config is.
 pub(super) fn mcp_config_file(state_dir: &Path, name: &str) -> PathBuf {
-    state_dir.join("mcp-config").join(format!("{name}.mcp.json"))
+    lookup::mcp_config_file(state_dir, name)
 }
 
 /// Why a launch was refused, without the words that it was.
@@ -242,8 +260,8 @@ fn check_sizes(agent: &Agent, argv: &[Vec<u8>], environment: &[(OsString, OsStri
     }
 }
 
-fn check_cwd(agent: &Agent) -> Result<(), Failure> {
-    let why = match preflight::check_folder(&agent.cwd) {
+fn check_cwd(agent: &Agent, cwd: &Path) -> Result<(), Failure> {
+    let why = match preflight::check_folder(cwd) {
         Ok(()) => return Ok(()),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => "does not exist".to_owned(),
@@ -251,7 +269,7 @@ fn check_cwd(agent: &Agent) -> Result<(), Failure> {
             _ => format!("cannot be entered: {error}"),
         },
     };
-    Err(cannot_run(agent, &format!("its cwd {} {why}", agent.cwd.display())))
+    Err(cannot_run(agent, &format!("its cwd {} {why}", cwd.display())))
 }
 
 /// Opens it as the shim will. Our own folder is made again if somebody has removed it; one elsewhere is not ours.
@@ -347,7 +365,9 @@ mod tests {
                 token: "mra_own",
                 inherited: &self.inherited,
             };
-            prepare(&Arc::new(config.agents[0].clone()), around, RestartPath::CtlStart, None)
+            let agent = Arc::new(config.agents[0].clone());
+            let choice = Choice { id: "id".into(), resumed: false, cwd: agent.cwd.clone(), warning: None };
+            prepare(&agent, around, RestartPath::CtlStart, &choice, None)
         }
     }
 

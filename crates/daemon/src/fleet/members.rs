@@ -63,6 +63,8 @@ impl Members {
         let machine = Machine::adopted(facts.generation, facts.pid, facts.started_at, last_exit);
         let launched = Launched {
             hash: facts.launch_hash,
+            generation: facts.generation,
+            session: None,
             entry: None,
             tty: facts.tty,
             log_file: String::from_utf8_lossy(&facts.log_file).into_owned(),

@@ -29,6 +29,7 @@ mod repetition;
 mod requests;
 mod rights;
 mod rollback;
+mod sessions;
 mod stdio;
 mod store;
 mod task;
@@ -181,6 +182,10 @@ enum Message {
     Delivered {
         delivery: u64,
     },
+    Session {
+        caller: Caller,
+        id: String,
+    },
     Connected {
         agent: String,
     },
@@ -300,6 +305,11 @@ impl Fleet {
     /// The last byte of the answer with this number was written to its caller.
     pub(crate) fn delivered(&self, delivery: u64) {
         self.tell(Message::Delivered { delivery });
+    }
+
+    /// The client of this caller told the conversation that it is in.
+    pub(crate) fn session(&self, caller: Caller, id: String) {
+        self.tell(Message::Session { caller, id });
     }
 
     /// This agent has just reached the MCP endpoint.

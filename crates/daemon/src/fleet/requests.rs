@@ -7,9 +7,10 @@ use super::intent::{Goal, Intent};
 use super::launch::{self, Launch, Surroundings};
 use super::repetition::{self, ReplayKey};
 use super::task::{Audience, FleetTask, Pending};
-use super::{Lifecycle, Reply, handoff, rights};
+use super::{Lifecycle, Reply, handoff, rights, sessions};
 use mcp_restart_agents::Restart;
 use mcp_restart_config::{Agent, Control};
+use mcp_restart_protocol::agent::Resume;
 use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Handoff, Note, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::request::{NOTE_MAX, RestartRequest};
@@ -85,11 +86,13 @@ impl FleetTask {
             }
             Ok(Accepted::Anew { entry, launch, trial, config_diff, replay }) => {
                 let (name, entry) = (entry.agent.name.clone(), entry.agent);
+                let warnings = launch.warnings.clone();
                 let pending = Pending::Restart {
                     name: name.clone(),
                     entry,
                     config_diff,
-                    replay: self.begin_restart(&name, path, replay),
+                    warnings,
+                    replay: self.begin_restart(&name, path, request.resume, replay),
                     audience: Audience::Caller(reply),
                     repeated: Vec::new(),
                 };
@@ -140,10 +143,11 @@ impl FleetTask {
         let request_id = request.request_id.clone();
         let intent = self.store.intent(&name).filter(|intent| intent.goal != Goal::Stop);
         let launching = intent.map(|intent| intent.generation);
+        let resume = request.resume.or(intent.and_then(|intent| intent.resume));
         let handoff =
             handoff::compose(&self.state_dir, &name, generation, note, &config_diff, request_id, launching);
         let trial = self.prepare_trial(&entry, &handoff, caller, own);
-        let launch = self.prepare_restart(&entry, path, &handoff, caller)?;
+        let launch = self.prepare_restart(&entry, path, &handoff, caller, resume)?;
         handoff::write_next(&self.state_dir, &handoff).map_err(|error| {
             Failure::new(ErrorCode::Internal, format!("the hand-off for {name} could not be stored: {error}"))
         })?;
@@ -163,10 +167,17 @@ impl FleetTask {
 
     /// The same for a restart. Gives the requests that its outcome answers: its own, and those of the
     /// restart that an earlier daemon had accepted and that it takes the place of.
-    fn begin_restart(&mut self, name: &str, path: RestartPath, own: Option<ReplayKey>) -> Vec<ReplayKey> {
+    fn begin_restart(
+        &mut self,
+        name: &str,
+        path: RestartPath,
+        resume: Option<Resume>,
+        own: Option<ReplayKey>,
+    ) -> Vec<ReplayKey> {
         let inherits = self.waiting.contains(name);
         self.begin_launch(name, Goal::Restart, path);
         let Some(intent) = self.store.intent_mut(name) else { return own.into_iter().collect() };
+        intent.resume = resume.or(intent.resume);
         intent.requests.extend(own.clone());
         if inherits { intent.requests.clone() } else { own.into_iter().collect() }
     }
@@ -185,7 +196,10 @@ impl FleetTask {
             }
         });
         match joined {
-            Some(handoff) => self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff)),
+            Some(handoff) => {
+                let resume = self.store.intent(name).and_then(|intent| intent.resume);
+                self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff), resume)
+            }
             None => self.prepare(entry, path, None),
         }
     }
@@ -197,6 +211,7 @@ impl FleetTask {
         path: RestartPath,
         handoff: &Handoff,
         asker: &Caller,
+        resume: Option<Resume>,
     ) -> Result<Launch, Failure> {
         let name = &entry.agent.name;
         let notes = handoff::notes_for_prompt(handoff, name);
@@ -206,7 +221,8 @@ impl FleetTask {
         } else {
             mcp_restart_agents::restart_prompt(&asker, handoff.generation, &notes, &handoff.config_diff)
         };
-        let launch = self.prepare(entry, path, Some(Restart { prompt: &prompt, session_id: None }))?;
+        let restart = Restart { prompt: Some(&prompt) };
+        let launch = self.prepare(entry, path, Some((resume, restart)))?;
         Ok(Launch { handoff: Some(Box::new(handoff.clone())), ..launch })
     }
 
@@ -275,8 +291,14 @@ impl FleetTask {
         &mut self,
         entry: &Entry,
         path: RestartPath,
-        restart: Option<Restart<'_>>,
+        restart: Option<(Option<Resume>, Restart<'_>)>,
     ) -> Result<Launch, Failure> {
+        let internal = |error| Failure::new(ErrorCode::Internal, format!("there is no randomness: {error}"));
+        // A start begins a new conversation.
+        let asked = restart.map_or(Some(Resume::Fresh), |(asked, _)| asked);
+        let resume = sessions::resume(&entry.agent, asked);
+        let choice = self.choose_session(&entry.agent, resume).map_err(internal)?;
+        let restart = restart.map(|(_, restart)| restart);
         let token = self
             .store
             .token(&entry.agent.name)
@@ -291,7 +313,7 @@ impl FleetTask {
         };
         let prepared = self
             .check_namesake(&entry.agent.name)
-            .and_then(|()| launch::prepare(&entry.agent, around, path, restart));
+            .and_then(|()| launch::prepare(&entry.agent, around, path, &choice, restart));
         if let Err(failure) = &prepared {
             let why = launch::bare_reason(&entry.agent, failure).to_owned();
             let refused = MachineEvent::Refused { at: Timestamp::now(), why };

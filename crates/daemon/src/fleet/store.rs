@@ -2,6 +2,7 @@
 
 use super::intent::Intent;
 use super::rollback::{self, Launches};
+use super::sessions::Session;
 use mcp_restart_process::read_regular;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
@@ -68,6 +69,9 @@ pub(super) struct AgentRecord {
     /// The generation that reached the MCP endpoint, and when it did so last, give or take a minute.
     #[serde(default)]
     pub connected: Option<(u64, Timestamp)>,
+    /// The conversation that its present or last process has or had.
+    #[serde(default)]
+    pub session: Option<Session>,
     /// When it restarted itself, within the window of its limit.
     #[serde(default)]
     pub self_restarts: VecDeque<Timestamp>,

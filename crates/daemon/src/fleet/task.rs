@@ -72,6 +72,7 @@ pub(super) enum Pending {
         name: String,
         entry: Arc<Agent>,
         config_diff: Vec<String>,
+        warnings: Vec<String>,
         replay: Vec<ReplayKey>,
         audience: Audience,
         /// The same request, come again before it was answered.
@@ -202,6 +203,7 @@ impl FleetTask {
                 self.tell_delivered(delivery);
                 self.members.order_all(|| Order::Event(MachineEvent::Delivered(Ticket(delivery))));
             }
+            Message::Session { caller, id } => self.note_session(&caller, id),
             Message::Connected { agent } => self.connected(&agent),
             Message::AgentOfToken { token, reply } => {
                 let _ = reply.send(super::tokens::owner(&self.store, &token));
@@ -257,7 +259,9 @@ impl FleetTask {
     }
 
     fn view(&self, name: &str) -> Option<AgentView> {
-        self.members.view(name, self.config.entry(name))
+        let session_id =
+            self.store.agent(name).and_then(|record| record.session.as_ref()).map(|it| it.id.clone());
+        self.members.view(name, self.config.entry(name)).map(|view| AgentView { session_id, ..view })
     }
 
     /// Reads the config again if its file changed; new entries get a member each.
@@ -357,6 +361,9 @@ impl FleetTask {
         let record = self.store.agent(&name);
         let left = matches!(report.state, AgentState::Stopped | AgentState::Exited | AgentState::Failed);
         let state = left.then_some(report.state);
+        let launched = report.launched.as_ref().filter(|launched| launched.generation == report.generation);
+        let session = launched.map(|launched| launched.session.clone());
+        let anew = record.is_none_or(|record| record.generation != report.generation);
         if record.is_none_or(|record| {
             record.generation != report.generation
                 || record.last_exit != report.last_exit
@@ -366,6 +373,9 @@ impl FleetTask {
             record.generation = report.generation;
             record.last_exit.clone_from(&report.last_exit);
             record.state = state;
+            if let Some(session) = session.filter(|_| anew) {
+                record.session = session.map(|session| *session);
+            }
         }
         if report.to_save {
             self.members.order(&name, Order::Saved);
@@ -404,12 +414,13 @@ impl FleetTask {
             Pending::Agent { entry, reply, .. } => {
                 let _ = reply.send(answers::agent_answer(ticket, outcome, view, entry.as_deref()));
             }
-            Pending::Restart { name, entry, config_diff, replay, audience, repeated } => {
+            Pending::Restart { name, entry, config_diff, warnings, replay, audience, repeated } => {
                 if matches!(outcome, Outcome::SpawnFailed(_)) && view.pid.is_some() {
                     // It was refused before anything was touched, so nobody is handed its note.
                     handoff::discard_next(&self.state_dir, &name);
                 }
-                let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff);
+                let answer = answers::restart_answer(ticket, outcome, view, &entry, config_diff)
+                    .map(|answer| RestartAnswer { warnings, ..answer });
                 if let Ok(answer) = &answer {
                     for key in replay {
                         key.remember(&mut self.store, answer, Timestamp::now());

@@ -161,7 +161,7 @@ impl FleetTask {
     ) -> Option<Box<Trial<Launch>>> {
         let entry = Entry { agent: Arc::clone(good), hash: good.fingerprint() };
         let next = Handoff { rolled_back: true, read_at: None, ..next };
-        match self.prepare_restart(&entry, RestartPath::Rollback, &next, asker) {
+        match self.prepare_restart(&entry, RestartPath::Rollback, &next, asker, None) {
             Ok(fallback) => Some(Box::new(Trial { within, fallback, settle: good.settle })),
             Err(failure) => {
                 tracing::warn!(agent = good.name, %failure, "the last launch that stayed up cannot be used again");

@@ -141,6 +141,10 @@ impl Context {
             Request::Logs { name, lines } => self.fleet.logs(caller, name, lines).await.map(Answer::Logs),
             Request::Terminal { name } => self.fleet.terminal(name).await.map(Answer::Terminal),
             Request::McpConfig { name } => self.fleet.mcp_config(caller, name).await.map(Answer::McpConfig),
+            Request::Session { id } => {
+                self.fleet.session(caller, id);
+                Ok(Answer::Done)
+            }
             Request::Authenticate => Ok(Answer::Admitted(caller)),
             Request::Delivered { .. } => Ok(Answer::Done),
             Request::Protected => {

@@ -1,0 +1,237 @@
+//! Which conversation the next process of an agent has, and which one the present one is found to have.
+//!
+//! ```text
+//!  start, fresh ────────────────────────────► New (another id)
+//!  same ─┬─ nothing known ──────────────────► New (another id)
+//!        ├─ another agent has it ───────────► New (another id), with a warning
+//!        ├─ nothing was said in it ─────────► New (its id)
+//!        ├─ its folder is gone ─────────────► New (another id), with a warning
+//!        └─ else ───────────────────────────► Resumed, in the folder that it was begun in
+//! ```
+
+use super::task::FleetTask;
+use mcp_restart_agents::{Conversation, Transcripts};
+use mcp_restart_config::{Agent, Resume};
+use mcp_restart_process::preflight::check_folder;
+use mcp_restart_process::read_regular;
+use mcp_restart_protocol::agent;
+use mcp_restart_protocol::answer::Caller;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+
+/// A conversation that an agent has or had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Session {
+    /// Its id, as the agent's CLI has it.
+    pub id: String,
+    /// The folder that it was begun in: it can be resumed in no other.
+    pub cwd: PathBuf,
+}
+
+/// What a launch is to do about the conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// The conversation's id.
+    pub id: String,
+    /// Whether there is something to resume.
+    pub resumed: bool,
+    /// The working directory.
+    pub cwd: PathBuf,
+    /// What came out otherwise than one might expect.
+    pub warning: Option<String>,
+}
+
+impl Choice {
+    pub(super) fn conversation(&self) -> Conversation<'_> {
+        if self.resumed { Conversation::Resumed(&self.id) } else { Conversation::New(&self.id) }
+    }
+
+    fn new(id: String, agent: &Agent) -> Self {
+        Self { id, resumed: false, cwd: agent.cwd.clone(), warning: None }
+    }
+
+    fn warned(self, warning: String) -> Self {
+        Self { warning: Some(warning), ..self }
+    }
+}
+
+/// What is found out about a conversation that might be resumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found<'a> {
+    /// Another agent that has it at present.
+    taken_by: Option<&'a str>,
+    /// Whether anything was said in it.
+    said: bool,
+    /// Whether its folder can be entered.
+    folder: bool,
+}
+
+impl FleetTask {
+    /// The conversation of the next process.
+    pub(super) fn choose_session(&mut self, agent: &Agent, resume: Resume) -> io::Result<Choice> {
+        let new_id = new_uuid()?;
+        if resume == Resume::Fresh || mcp_restart_agents::chooses_conversation(agent) {
+            return Ok(Choice::new(new_id, agent));
+        }
+        self.look_up_session(&agent.name);
+        let known = self.store.agent(&agent.name).and_then(|record| record.session.as_ref());
+        let Some(known) = known.filter(|known| mcp_restart_agents::is_session_id(agent.kind, &known.id))
+        else {
+            return Ok(Choice::new(new_id, agent));
+        };
+        let found = Found {
+            taken_by: self.holder_of(&known.id, &agent.name),
+            said: self.was_said(agent, &known.id),
+            folder: check_folder(&known.cwd).is_ok(),
+        };
+        Ok(choose(agent, known, found, new_id))
+    }
+
+    /// A client told the conversation that it is in.
+    pub(super) fn note_session(&mut self, caller: &Caller, id: String) {
+        let Caller::Agent { name } = caller else { return };
+        let Some(agent) = self.entry_or_launched(name) else { return };
+        if !mcp_restart_agents::is_session_id(agent.kind, &id) {
+            return;
+        }
+        let known = self.store.agent(name).and_then(|record| record.session.clone());
+        if known.as_ref().is_none_or(|known| known.id != id) {
+            let cwd = known.map_or_else(|| agent.cwd.clone(), |known| known.cwd);
+            self.store.agent_mut(name).session = Some(Session { id, cwd });
+        }
+    }
+
+    /// Learns the conversation of a running agent from what its CLI has written down.
+    fn look_up_session(&mut self, name: &str) {
+        let pid = self.members.get(name).and_then(|member| member.report.process).map(|(pid, ..)| pid);
+        let (Some(pid), Some(agent)) = (pid, self.members.launched_entry(name)) else { return };
+        let file = mcp_restart_agents::live_session_file(agent.kind, |name| self.variable(&agent, name), pid);
+        let text = file.and_then(|file| read_regular(&file).ok());
+        if let Some(id) = text.and_then(|text| mcp_restart_agents::live_session(agent.kind, &text)) {
+            self.note_session(&Caller::Agent { name: name.to_owned() }, id);
+        }
+    }
+
+    fn was_said(&self, agent: &Agent, id: &str) -> bool {
+        let place = mcp_restart_agents::transcripts(agent.kind, |name| self.variable(agent, name), id);
+        place.is_none_or(|Transcripts { folder, file }| {
+            let folders = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+            folders.into_iter().any(|folder| folder.path().join(&file).is_file())
+        })
+    }
+
+    fn holder_of(&self, id: &str, not: &str) -> Option<&str> {
+        let mut living = self.members.iter().filter(|(name, _)| *name != not && !self.members.is_idle(name));
+        let has = |name: &str| self.store.agent(name)?.session.as_ref().map(|session| session.id == id);
+        living.find(|(name, _)| has(name) == Some(true)).map(|(name, _)| name)
+    }
+
+    /// What an agent finds in its environment under this name.
+    fn variable(&self, agent: &Agent, name: &str) -> Option<String> {
+        let inherited = || {
+            let found = self.inherited.iter().find(|(inherited, _)| inherited == name);
+            found.and_then(|(_, value)| value.clone().into_string().ok())
+        };
+        agent.env.get(name).cloned().or_else(inherited)
+    }
+}
+
+/// What a restart does with the conversation: what was asked for, else what the entry says.
+pub(super) fn resume(agent: &Agent, asked: Option<agent::Resume>) -> Resume {
+    match asked {
+        Some(agent::Resume::Fresh) => Resume::Fresh,
+        Some(agent::Resume::Same) => Resume::Same,
+        None => agent.resume,
+    }
+}
+
+fn choose(agent: &Agent, known: &Session, found: Found<'_>, new_id: String) -> Choice {
+    let new = |id| Choice::new(id, agent);
+    match found {
+        Found { taken_by: Some(other), .. } => new(new_id).warned(format!(
+            "the agent {other} is in the conversation of {}: it begins a new one",
+            agent.name
+        )),
+        Found { said: false, .. } => new(known.id.clone()),
+        Found { folder: false, .. } => new(new_id).warned(format!(
+            "the conversation of {} was begun in {}, which cannot be entered any more: it begins a new one",
+            agent.name,
+            known.cwd.display()
+        )),
+        _ => {
+            let resumed =
+                Choice { id: known.id.clone(), resumed: true, cwd: known.cwd.clone(), warning: None };
+            if known.cwd == agent.cwd {
+                return resumed;
+            }
+            resumed.warned(format!(
+                "the conversation of {} goes on in {}, where it was begun; the changed cwd {} holds for a fresh one",
+                agent.name,
+                known.cwd.display(),
+                agent.cwd.display()
+            ))
+        }
+    }
+}
+
+/// A random UUID (version 4).
+fn new_uuid() -> io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let number = u128::from_be_bytes(bytes) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let digits = format!("{number:032x}");
+    let mut uuid = String::with_capacity(36);
+    for (at, digit) in digits.char_indices() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            uuid.push('-');
+        }
+        uuid.push(digit);
+    }
+    Ok(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mcp_restart_config::{Environment, Kind, from_text};
+    use std::path::Path;
+
+    fn agent() -> Agent {
+        let text = r#"{ "agents": [{ "name": "a", "command": "claude" }] }"#;
+        from_text(text, Path::new("/here/c.json"), &Environment::default()).unwrap().agents.remove(0)
+    }
+
+    fn choice(cwd: &str, found: Found<'_>) -> Choice {
+        choose(&agent(), &Session { id: "known".into(), cwd: cwd.into() }, found, "new".into())
+    }
+
+    #[test]
+    fn a_conversation_is_resumed_exactly_where_it_was_begun_and_never_by_two() {
+        let fine = Found { taken_by: None, said: true, folder: true };
+        let said = |choice: &Choice| (choice.id.clone(), choice.resumed, choice.cwd.display().to_string());
+        let plain = choice("/here", fine);
+        assert_eq!(said(&plain), ("known".into(), true, "/here".into()));
+        assert_eq!(plain.warning, None);
+        let moved = choice("/elsewhere", fine);
+        assert_eq!(said(&moved), ("known".into(), true, "/elsewhere".into()));
+        assert!(moved.warning.is_some());
+        let gone = choice("/elsewhere", Found { folder: false, ..fine });
+        assert_eq!(said(&gone), ("new".into(), false, "/here".into()));
+        assert!(gone.warning.is_some());
+        let unsaid = choice("/elsewhere", Found { said: false, ..fine });
+        assert_eq!(said(&unsaid), ("known".into(), false, "/here".into()));
+        let taken = choice("/here", Found { taken_by: Some("b"), ..fine });
+        assert_eq!(said(&taken), ("new".into(), false, "/here".into()));
+        assert!(taken.warning.unwrap().contains("the agent b"));
+    }
+
+    #[test]
+    fn a_new_id_is_a_random_uuid() {
+        let (one, other) = (new_uuid().unwrap(), new_uuid().unwrap());
+        assert!(mcp_restart_agents::is_session_id(Kind::Claude, &one) && one != other);
+        assert_eq!(one.as_bytes()[14], b'4');
+        assert!(b"89ab".contains(&one.as_bytes()[19]));
+    }
+}
