@@ -170,6 +170,16 @@ fn a_command_that_would_hit_an_agent_is_refused_and_a_harmless_one_is_not() {
 }
 
 #[test]
+fn a_hook_that_cannot_judge_lets_nothing_through() {
+    let stack = Stack::up(&json!([sleeper("a")]));
+    let config = fs::read(stack.config()).unwrap();
+    fs::remove_file(stack.config()).unwrap();
+    hook(&stack, "ls").failed(2, "cannot be judged");
+    fs::write(stack.config(), config).unwrap();
+    hook(&stack, "ls").ok();
+}
+
+#[test]
 fn after_a_refused_command_a_strict_daemon_refuses_until_the_operator_has_looked() {
     let stack = strict(&json!([sleeper("a")]));
     stack.ctl(&["start", "a"]).ok();

@@ -4,6 +4,7 @@ use crate::context::{Context, Place};
 use crate::guard::{Process, Protected, Refusal, judge};
 use crate::problem::{Exit, Problem};
 use crate::shims;
+use crate::talk::Daemon;
 use mcp_restart_protocol::answer::{Answer, Caller, Owner, ProtectedProcess};
 use mcp_restart_protocol::contamination::{self, Contamination};
 use mcp_restart_protocol::request::Request;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 /// Where a command comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub(crate) async fn guard(context: &Context, source: Source) -> Result<Exit, Pro
                     .hint("mcp-restartctl guard --hook claude belongs to PreToolUse hooks of Claude Code"));
             };
             let Some(command) = command else { return Ok(Exit::Done) };
-            if let Some(refusal) = look_at(context, &command).await? {
+            if let Some(refusal) = look_at(context, &command).await.map_err(blocking)? {
                 context.screen.json_line(&json!({ "hookSpecificOutput": {
                     "hookEventName": "PreToolUse",
                     "permissionDecision": "deny",
@@ -74,6 +76,19 @@ pub(crate) async fn guard(context: &Context, source: Source) -> Result<Exit, Pro
             }
             Ok(Exit::Done)
         }
+    }
+}
+
+/// A problem that keeps a hook's command from being run, as any other exit status than 2 does not.
+fn blocking(problem: Problem) -> Problem {
+    match problem {
+        Problem::Told { code, message, hint, .. } => Problem::Told {
+            exit: Exit::Usage,
+            code,
+            message: format!("the command cannot be judged, so it may not be run: {message}"),
+            hint,
+        },
+        Problem::ReaderGone => problem,
     }
 }
 
@@ -139,12 +154,29 @@ async fn look_at(context: &Context, command: &str) -> Result<Option<Refusal>, Pr
         None => without_daemon(&place, context.agent()),
     };
     let Some(refusal) = judge(command, &protected) else { return Ok(None) };
-    if mark(&place, &refusal, command, context.agent())?
-        && let Some(daemon) = &mut daemon
+    // A refusal that cannot be remembered is one all the same.
+    if let Err(Problem::Told { message, .. }) =
+        remember(context, &place, daemon.as_mut(), &refusal, command).await
+    {
+        context.screen.warning(format_args!("this is not remembered: {message}"));
+    }
+    Ok(Some(refusal))
+}
+
+/// Leaves the marker, and has the daemon write down that it did.
+async fn remember(
+    context: &Context,
+    place: &Place,
+    daemon: Option<&mut Daemon>,
+    refusal: &Refusal,
+    command: &str,
+) -> Result<(), Problem> {
+    if mark(place, refusal, command, context.agent())?
+        && let Some(daemon) = daemon
     {
         daemon.ask(Request::MarkerChanged).await??;
     }
-    Ok(Some(refusal))
+    Ok(())
 }
 
 fn protected(processes: Vec<ProtectedProcess>, port: Option<u16>, own: Option<&str>) -> Protected {
@@ -169,8 +201,12 @@ fn without_daemon(place: &Place, own: Option<&str>) -> Protected {
         command: name.to_owned(),
         owner,
     };
+    // One that stands still, or is of another version, listens all the same and has its number in its lock.
+    let listens = UnixStream::connect(&place.socket).is_ok();
+    let lock = fs::read_to_string(place.state_dir.join("mcp-restartd.lock")).ok().filter(|_| listens);
+    let daemon = lock.and_then(|text| text.trim().parse().ok());
     let mut processes =
-        vec![named("mcp-restartd", None, Owner::Daemon), named("mcp-restart-http", None, Owner::Bridge)];
+        vec![named("mcp-restartd", daemon, Owner::Daemon), named("mcp-restart-http", None, Owner::Bridge)];
     processes.extend(
         shims::living_agents(&place.state_dir)
             .map(|(name, pid)| named(&name, pid, Owner::Agent(name.clone()))),
@@ -228,6 +264,20 @@ fn instead(refusal: &Refusal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Found;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_known_by_its_lock_for_as_long_as_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new(folder.path().to_owned(), None, Found::BySocket);
+        fs::write(folder.path().join("mcp-restartd.lock"), "4100\n").unwrap();
+        assert_eq!(judge("kill 4100", &without_daemon(&place, None)), None);
+        let _listening = UnixListener::bind(&place.socket).unwrap();
+        let refusal = judge("kill 4100", &without_daemon(&place, None)).unwrap();
+        assert_eq!(refusal.hits, [Owner::Daemon]);
+        assert!(judge("pkill mcp-restartd", &without_daemon(&place, None)).is_some());
+    }
 
     #[test]
     fn the_command_of_a_hook_is_found_and_what_cannot_be_understood_is_not_let_through() {
