@@ -185,6 +185,13 @@ fn an_upgrade_changes_the_daemon_and_nothing_else() {
     assert!(codes.iter().all(|code| ["ok", "daemon_unavailable"].contains(&&**code)), "{codes:?}");
     assert_eq!(stack.json(&["status"])["url"], url);
     assert_eq!(stack.call(None, "list_agents", &json!({}))["isError"], false);
+    let events = stack.json(&["events"]);
+    let told = |event: &str| events["events"].as_array().unwrap().iter().find(|line| line["event"] == event);
+    assert_eq!(told("requested").unwrap()["pathId"], "ctl_start");
+    let asked =
+        events["events"].as_array().unwrap().iter().find(|line| line["pathId"] == "ctl_upgrade").unwrap();
+    assert_eq!((&asked["event"], &asked["outcome"]), (&json!("requested"), &json!("accepted")));
+    assert_eq!(told("daemon_made_way").unwrap()["oldPid"], old);
     // Their shims are of the daemon before, until each is restarted.
     assert_eq!(stack.json(&["status"])["staleShims"], json!(["a", "talker", "terminal"]));
     house.ctl(&["restart", "a"]).ok();

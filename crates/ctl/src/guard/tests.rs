@@ -341,9 +341,13 @@ proptest! {
     #[test]
     fn a_kill_in_any_surroundings_is_found(
         before in prop::sample::select(vec!["", "true; ", "cd / && ", "A=1 ", "( ", "! ", "x | ", "{ ", "if true; then "]),
+        wrapper in prop::sample::select(vec![
+            "", "sudo -n ", "env -i A=1 ", "nohup ", "timeout -k 1 5 ", "exec ", "command ", "time -p ", "setsid -w ", "nice ", "xargs ",
+            "A=1 ", "\\", ">/dev/null ", "doas -u me ", "systemd-run --user ",
+        ]),
         after in prop::sample::select(vec!["", " ; true", " || true", " &", " 2>/dev/null", " | cat", " )", "\n}", " # so"]),
     ) {
-        let text = format!("{before}pkill -f claude{after}");
+        let text = format!("{before}{wrapper}pkill -f claude{after}");
         prop_assert!(judge(&text, &protected()).is_some(), "{}", text);
     }
 
