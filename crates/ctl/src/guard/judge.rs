@@ -7,6 +7,7 @@ use super::shell::{self, Command, Piece, Pipeline, Word};
 use super::targets::{self, Operand, Source, Template};
 use super::wrappers::{self, Wrapped};
 use mcp_restart_protocol::answer::Owner;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 /// Why a text may not be run.
@@ -19,11 +20,15 @@ pub(crate) struct Refusal {
 /// How deep scripts may be nested in scripts before the rest is taken for a kill of everything.
 const DEPTH_MAX: usize = 8;
 
+/// How many bytes the values of variables may come to, all in all; what is more is taken as not known.
+const EXPANDED_MAX: usize = 16 << 20;
+
 /// Whether a text would hit what is protected.
 pub(crate) fn judge(text: &str, protected: &Protected) -> Option<Refusal> {
     let mut judge = Judge {
         protected,
         variables: HashMap::new(),
+        left_to_expand: Cell::new(EXPANDED_MAX),
         aliases: HashMap::new(),
         functions: HashSet::new(),
         written: HashMap::new(),
@@ -43,6 +48,7 @@ struct Judge<'a> {
     protected: &'a Protected,
     /// What was assigned in the text itself.
     variables: HashMap<String, Operand>,
+    left_to_expand: Cell<usize>,
     /// What stands for these words.
     aliases: HashMap<String, String>,
     /// The functions that the text defines.
@@ -245,12 +251,17 @@ impl Judge<'_> {
     }
 
     fn assign(&mut self, name: &str, value: Operand) {
-        let name = name.trim_end_matches('+');
-        if let Some(before) = self.variables.get_mut(name).filter(|before| before.source != Source::Known) {
-            // Of two values that one is kept which may be more.
-            before.source = before.source.max(value.source);
-        } else {
-            self.variables.insert(name.to_owned(), value);
+        let (name, adds) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
+        match self.variables.get_mut(name) {
+            Some(before) if adds => {
+                before.text.push_str(&value.text);
+                before.source = before.source.max(value.source);
+            }
+            // Whether this assignment is run is not known, so either may be its value.
+            Some(before) if before.source == Source::Within => {
+                self.values.extend(words_of(Some(&value.text)))
+            }
+            _ => _ = self.variables.insert(name.to_owned(), value),
         }
     }
 
@@ -337,7 +348,9 @@ impl Judge<'_> {
                 self.values.extend(words.iter().skip(at + 1).cloned());
                 self.text(script, depth);
             } else {
-                let file = words.iter().skip(1).find(|word| !word.starts_with('-'));
+                let mut operands = words.iter().skip(1).skip_while(|word| word.starts_with('-'));
+                let file = operands.next();
+                self.values.extend(operands.cloned());
                 self.scripts(file.map(String::as_str), input, depth);
             }
             return;
@@ -417,6 +430,10 @@ impl Judge<'_> {
 
     fn variable(&self, name: &str, or: &Word) -> Operand {
         if let Some(value) = self.variables.get(name) {
+            let Some(left) = self.left_to_expand.get().checked_sub(value.text.len()) else {
+                return Operand::unknown();
+            };
+            self.left_to_expand.set(left);
             return value.clone();
         }
         // The parent of an agent's shell is the agent.

@@ -179,6 +179,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("echo 4201 > p.pid; kill $(cat p.pid)", "claude"),
     ("tmux send-keys -t 1 'pkill claude' Enter", "claude"),
     ("kill -9 4201 > /dev/null 2>&1", "claude"),
+    ("PID=$SAVED; PID=4201; kill $PID", "claude"),
+    ("PID=$(cat x); PID=4201; kill $PID", "claude"),
+    ("c=pkill; c+=' claude'; $c", "claude"),
+    ("printf 'kill $1' > x.sh; sh x.sh 4201", "claude"),
     ("c=(pkill -f claude); \"${c[@]}\"", "claude"),
     ("kill -- -1", "daemon bridge claude gemini"),
     ("ps -u me -o pid= | xargs kill -9", "daemon bridge claude gemini"),
@@ -335,6 +339,15 @@ fn what_hits_neither_passes() {
     let judged = PASSED.iter().map(|text| (*text, judge(text, &protected())));
     let wrong: Vec<_> = judged.filter(|(_, refusal)| refusal.is_some()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_text_that_grows_without_end_is_judged_all_the_same() {
+    let growing = format!("a=x; {} echo $a; pkill claude", "a=$a$a; ".repeat(100));
+    assert!(judge(&growing, &protected()).is_some());
+    let nested = format!("a='eval \"$a$a\"'; {}", "eval $a; ".repeat(20));
+    judge(&nested, &protected());
+    assert!(judge(&"bash -c '".repeat(100), &protected()).is_none());
 }
 
 proptest! {
