@@ -259,7 +259,7 @@ impl Judge<'_> {
             }
             // Whether this assignment is run is not known, so either may be its value.
             Some(before) if before.source == Source::Within => {
-                self.values.extend(words_of(Some(&value.text)))
+                self.values.extend(words_of(Some(&value.text)));
             }
             _ => _ = self.variables.insert(name.to_owned(), value),
         }
