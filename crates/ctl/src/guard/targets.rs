@@ -200,32 +200,18 @@ pub(crate) fn mentioned(name: &str, protected: &Protected) -> Vec<Owner> {
         .matching(|process| is_name && (process.names.iter().any(|own| fits(own)) || fits(&process.command)))
 }
 
+/// Whether an option of `pkill` and `pgrep` takes the next word. (`-c` does for the one and not for the other.)
+fn takes_value(option: &str) -> bool {
+    matches!(option, "-u" | "-U" | "-G" | "-t" | "-r" | "-O" | "-d" | "-q" | "-s")
+        || matches!(
+            option,
+            "--euid" | "--uid" | "--group" | "--terminal" | "--runstates" | "--older" | "--delimiter"
+        )
+        || matches!(option, "--cgroup" | "--ns" | "--nslist" | "--queue" | "--session")
+}
+
 /// What `pkill` and `pgrep` select.
 fn pattern(operands: &[Operand], protected: &Protected) -> Aim {
-    const WITH_VALUE: &[&str] = &[
-        "-u",
-        "-U",
-        "-G",
-        "-t",
-        "-r",
-        "-O",
-        "-d",
-        "-c",
-        "--euid",
-        "--uid",
-        "--group",
-        "--terminal",
-        "--runstates",
-        "--older",
-        "--delimiter",
-        "--cgroup",
-        "--ns",
-        "--nslist",
-        "-q",
-        "--queue",
-        "-s",
-        "--session",
-    ];
     let mut how = Pattern::default();
     let mut expressions = Vec::new();
     let mut parents = None;
@@ -251,8 +237,7 @@ fn pattern(operands: &[Operand], protected: &Protected) -> Aim {
                 let kills = protected.matching(|process| ours && process.owner == Owner::Daemon);
                 return Aim { kills, ..Aim::default() };
             }
-            // pgrep has `-c` without a value, and pkill's is another.
-            flag if WITH_VALUE.contains(&flag) && flag != "-c" => _ = rest.next(),
+            flag if takes_value(flag) => _ = rest.next(),
             flag if flag.starts_with("--") => {}
             flag if flag.starts_with('-') && flag.len() > 1 => {
                 how.full |= flag.contains('f');
