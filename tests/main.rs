@@ -23,6 +23,7 @@ mod lifecycle;
 mod limits;
 mod logs;
 mod mcp;
+mod mcp_under_load;
 mod rollback;
 mod self_restart;
 mod servers;

@@ -6,24 +6,23 @@ use crate::support::{
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-const LIST: &str =
+pub(crate) const LIST: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}"#;
-const JSON: &str = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+pub(crate) const JSON: &str =
+    "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
-fn url(stack: &Stack) -> String {
+pub(crate) fn url(stack: &Stack) -> String {
     stack.json(&["status"])["url"].as_str().unwrap().to_owned()
 }
 
 /// The `host:port` of a URL.
-fn host(url: &str) -> &str {
+pub(crate) fn host(url: &str) -> &str {
     url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
@@ -40,7 +39,7 @@ fn exchange(url: &str, line: &str, headers: &str, body: &str) -> (u16, String) {
 }
 
 /// The process id of the bridge.
-fn bridge(stack: &Stack) -> u32 {
+pub(crate) fn bridge(stack: &Stack) -> u32 {
     let record: Value =
         serde_json::from_slice(&fs::read(stack.state_dir().join("bridge.json")).unwrap()).unwrap();
     u32::try_from(record["pid"].as_u64().unwrap()).unwrap()
@@ -268,107 +267,6 @@ fn a_bridge_that_is_killed_is_replaced_on_its_port_and_no_agent_notices() {
     assert_eq!(self::url(&stack), url);
     let after = stack.agent("a");
     assert_eq!((after.pid, after.generation), (before.pid, 1));
-}
-
-/// A client that keeps its connection for as long as the endpoint does.
-struct Kept {
-    host: String,
-    stream: Option<BufReader<TcpStream>>,
-}
-
-impl Kept {
-    /// Calls `list_agents`; whatever goes wrong is a panic.
-    fn call(&mut self) {
-        let length = LIST.len();
-        let request = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {}\r\n{JSON}Content-Length: {length}\r\n\r\n{LIST}",
-            self.host
-        );
-        let stream =
-            self.stream.get_or_insert_with(|| BufReader::new(TcpStream::connect(&self.host).unwrap()));
-        stream.get_mut().write_all(request.as_bytes()).unwrap();
-        let (mut length, mut closes) = (0, false);
-        loop {
-            let mut line = String::new();
-            assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the connection ended before the answer");
-            let line = line.trim_end().to_ascii_lowercase();
-            match line.split_once(": ") {
-                Some(("content-length", value)) => length = value.parse().unwrap(),
-                Some(("connection", value)) => closes = value == "close",
-                None if line.is_empty() => break,
-                _ => {}
-            }
-        }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body).unwrap();
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        assert!(answer["result"]["structuredContent"]["agents"].is_array(), "{answer}");
-        if closes {
-            self.stream = None;
-        }
-    }
-}
-
-#[test]
-fn no_call_fails_while_bridges_are_told_to_end_and_replaced() {
-    let stack = Stack::up(&json!([]));
-    let host = host(&url(&stack)).to_owned();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..2)
-            .map(|_| {
-                let mut client = Kept { host: host.clone(), stream: None };
-                let ended = &ended;
-                scope.spawn(move || {
-                    while !ended.load(Ordering::Relaxed) {
-                        client.call();
-                    }
-                })
-            })
-            .collect();
-        for _ in 0..3 {
-            let old = bridge(&stack);
-            signal(old, Signal::TERM);
-            wait_until_gone(old);
-            // Answered by the next one.
-            Kept { host: host.clone(), stream: None }.call();
-        }
-        ended.store(true, Ordering::Relaxed);
-        for client in clients {
-            client.join().unwrap();
-        }
-    });
-}
-
-#[test]
-fn hundreds_of_clients_that_never_finish_a_request_keep_nobody_out() {
-    let stack = Stack::up(&json!([]));
-    let host = host(&url(&stack)).to_owned();
-    let memory = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", bridge(&stack))).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    let mut kept = Kept { host: host.clone(), stream: None };
-    kept.call();
-    // Some stay and some are gone at once, and all of them have promised more than they sent.
-    let mut slow = VecDeque::new();
-    let mut come = |count: usize| {
-        for _ in 0..count {
-            let mut client = TcpStream::connect(&host).unwrap();
-            let _ = write!(client, "POST /mcp HTTP/1.1\r\nHost: {host}\r\nX: ");
-            slow.push_back(client);
-            if slow.len() > 600 {
-                slow.pop_front();
-            }
-        }
-        kept.call();
-        Kept { host: host.clone(), stream: None }.call();
-        memory()
-    };
-    let of_a_full_house = come(1_500);
-    let grown = come(1_500).saturating_sub(of_a_full_house);
-    assert!(grown < 4 * 1024, "the bridge holds {grown} KiB more than before");
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! caller without a token is looked for once. While the daemon is away everybody gets the answers that need
 //! none: what the tools are, and that it is away.
 
+use crate::body::{BODY_MAX, Bodies, Fault, Whole};
 use crate::delivery::{AfterCall, AnswerBody, Duty, Handed};
 use crate::doors::{self, Claim, Doors, Foreign};
 use crate::envelope::{self, INTERNAL_ERROR, INVALID_REQUEST, Id, Outline, Wrong};
@@ -19,7 +20,7 @@ use crate::room::{Busy, Place};
 use crate::server::{Incoming, Server};
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Collected, Full};
 use hyper::body::Body;
 use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::http::request::Parts;
@@ -34,9 +35,7 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -46,8 +45,6 @@ const MCP_PATH: &str = "/mcp";
 const HEALTH_PATH: &str = "/healthz";
 /// The most streams that listen for changes; each costs as much as many idle connections.
 const STREAMS_MAX: usize = 64;
-const BODY_MAX: usize = 1024 * 1024;
-const BODY_DEADLINE: Duration = Duration::from_secs(10);
 const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -58,6 +55,7 @@ pub(crate) struct Endpoint {
     daemon: Daemon,
     mcp: StreamableHttpService<Server, NeverSessionManager>,
     admissions: RandomState,
+    bodies: Bodies,
     /// One place for each stream that listens for changes.
     streams: Arc<Semaphore>,
     /// Counts the requests that are not answered yet, those that listen aside.
@@ -118,6 +116,7 @@ impl Endpoint {
             daemon,
             mcp,
             admissions: RandomState::new(),
+            bodies: Bodies::new(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             under_way: TaskTracker::new(),
             leaving,
@@ -225,7 +224,8 @@ impl Connection {
         };
         let credential = Credential::Http { token, peer: self.peer, local: self.local };
         let credential = self.let_in(credential).await?;
-        let body = collect(body).await?;
+        let Whole { bytes: body, place } =
+            self.endpoint.bodies.read(body).await.map_err(|fault| Refusal::new(unread(fault)))?;
         let busy = self.place.begin();
         let Outline { id, listens } = envelope::read(&body)
             .map_err(|wrong| Refusal::new(in_json(StatusCode::BAD_REQUEST, &wrong.to_json())))?;
@@ -240,6 +240,7 @@ impl Connection {
         parts.extensions.insert(Incoming { credential: credential.clone(), ends, after: after.clone() });
         let request = Request::from_parts(parts, Full::new(body));
         let answer = self.endpoint.mcp.handle(request).await;
+        drop(place);
         // Only what was said of a token can have changed.
         if after.get() == Some(&Duty::AskAgain) && matches!(credential, Credential::Http { .. }) {
             self.remember(None);
@@ -297,30 +298,6 @@ impl From<Foreign> for Failure {
     }
 }
 
-/// The whole body, if it comes in time and is not too long. `Err`: the answer to one that does not.
-async fn collect<B>(body: B) -> Result<Bytes, Refusal>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let refusal = |status, message: String| {
-        let mut answer = failed(status, &invalid(message));
-        answer.headers_mut().insert(CONNECTION, CLOSE);
-        Refusal::new(answer)
-    };
-    let too_long =
-        || refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_MAX} bytes"));
-    if body.size_hint().lower() > BODY_MAX as u64 {
-        return Err(too_long());
-    }
-    match timeout(BODY_DEADLINE, Limited::new(body, BODY_MAX).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
-        Ok(Err(error)) => Err(refusal(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"))),
-        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())),
-    }
-}
-
 /// rmcp insists that a client names both forms; whoever accepts anything accepts them.
 fn accept_what_we_send(headers: &mut HeaderMap) {
     let mut accepted = headers.get_all(ACCEPT).iter();
@@ -349,6 +326,20 @@ async fn errors_in_json(answer: Answer, id: Option<Id>) -> Answer {
         status => (status, INVALID_REQUEST, text),
     };
     in_json(status, &Wrong { code, message, id }.to_json())
+}
+
+/// What is answered to a body that was not read; the connection has no next request.
+fn unread(fault: Fault) -> Answer {
+    let (status, message) = match fault {
+        Fault::TooLong => {
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_MAX} bytes"))
+        }
+        Fault::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()),
+        Fault::Unreadable(why) => (StatusCode::BAD_REQUEST, format!("the body cannot be read: {why}")),
+    };
+    let mut answer = failed(status, &invalid(message));
+    answer.headers_mut().insert(CONNECTION, CLOSE);
+    answer
 }
 
 fn too_many_streams(id: Option<Id>) -> Answer {

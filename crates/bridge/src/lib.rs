@@ -9,6 +9,7 @@
 //!
 //! It holds no state of any caller: killing it loses nothing but the answers that are under way.
 
+mod body;
 mod changes;
 mod delivery;
 mod doors;
@@ -29,6 +30,7 @@ use clap::{Parser, ValueEnum};
 use http::Endpoint;
 use link::Link;
 use mcp_restart_config::Environment;
+use serve::Ending;
 use setup::{Setup, SetupError};
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -94,8 +96,8 @@ async fn run(setup: Setup) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = async move {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => Ending::HandOver,
+            _ = interrupt.recv() => Ending::ForGood,
         }
     };
     tracing::info!(%url, "listening");

@@ -1,11 +1,14 @@
 //! The bridge's link to the daemon.
 //!
 //! ```text
-//!               announced and talking                 nobody answers for `patience`
-//!  Connecting ───────────────────────► Up ──EOF──► Down ───────────────────────────► given up
-//!      │ nobody answers                ▲             │
-//!      └─────────────────► Down        └─────────────┘ tried again every 250 ms
+//!               announced and talking           not back in 5 s          nobody answers for `patience`
+//!  Connecting ───────────────────────► Up ──EOF──► Connecting ───► Down ─────────────────────────────► given up
+//!      │ nobody answers                ▲               │             │
+//!      └──────────────► Down           └───────────────┴─────────────┘ tried again every 20, later 250 ms
 //! ```
+//!
+//! Whoever asks waits while it is connecting: a daemon that was upgraded, or crashed and is started again, is not
+//! missed by anybody. What changes nothing is asked again if its answer was lost on the way.
 //!
 //! Two connections make it up. On the first the bridge announces itself and hands a duplicate of its
 //! listening socket over, so that a new daemon takes that socket on instead of binding the port anew; it
@@ -35,6 +38,10 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::codec::{FramedRead, FramedWrite};
 
+/// How long a daemon that went away is waited for before callers hear of it.
+const COMEBACK: Duration = Duration::from_secs(5);
+/// How often it is looked for until then.
+const QUICK_RETRY: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(250);
 /// A daemon that does not greet within this time is as good as none.
 const GREETING: Duration = Duration::from_secs(2);
@@ -80,6 +87,16 @@ struct Ask {
     reply: oneshot::Sender<ServerBody>,
 }
 
+/// Why there is no answer.
+enum Unanswered {
+    /// There is no daemon.
+    Away(Arc<str>),
+    /// It went away before it answered.
+    Lost(&'static str),
+    /// It has refused or failed.
+    Failed(Failure),
+}
+
 type Incoming = FramedRead<ReadingHalf, Frames<ServerFrame, ClientFrame>>;
 type Outgoing = FramedWrite<WritingHalf, Frames<ServerFrame, ClientFrame>>;
 
@@ -101,22 +118,33 @@ impl Daemon {
     /// Asks the daemon. Once the request is on its way it is carried out, whether or not anybody still
     /// waits for the answer. Without a daemon: `DaemonUnavailable`.
     pub(crate) async fn ask(&self, credential: Credential, request: Request) -> Result<Answer, Failure> {
+        let again = changes_nothing(&request).then(|| (credential.clone(), request.clone()));
+        match (self.ask_once(credential, request).await, again) {
+            (Err(Unanswered::Lost(_)), Some((credential, request))) => {
+                self.ask_once(credential, request).await.map_err(|why| self.failure(why))
+            }
+            (answer, _) => answer.map_err(|why| self.failure(why)),
+        }
+    }
+
+    async fn ask_once(&self, credential: Credential, request: Request) -> Result<Answer, Unanswered> {
         let (reply, answer) = oneshot::channel();
         let asks = match self.settled().await {
             State::Up { asks, .. } => asks,
-            State::Down { why } => return Err(self.unavailable(&why)),
-            State::Connecting => return Err(self.unavailable("the bridge is ending")),
+            State::Down { why } => return Err(Unanswered::Away(why)),
+            State::Connecting => return Err(Unanswered::Away("the bridge is ending".into())),
         };
         if asks.send(Ask { credential, request, reply }).await.is_err() {
-            return Err(self.unavailable("the daemon went away"));
+            return Err(Unanswered::Lost("the daemon went away"));
         }
         match answer.await {
             Ok(ServerBody::Answer(answer)) => Ok(answer),
-            Ok(ServerBody::Failed(failure)) => Err(failure),
+            Ok(ServerBody::Failed(failure)) => Err(Unanswered::Failed(failure)),
             Ok(ServerBody::Event(_)) => {
-                Err(Failure::new(ErrorCode::Internal, "the daemon sent an event for an answer"))
+                let message = "the daemon sent an event for an answer";
+                Err(Unanswered::Failed(Failure::new(ErrorCode::Internal, message)))
             }
-            Err(_) => Err(self.unavailable(
+            Err(_) => Err(Unanswered::Lost(
                 "the daemon went away before it answered; list_agents shows what was carried out once it is back",
             )),
         }
@@ -127,7 +155,7 @@ impl Daemon {
         self.changes.subscribe()
     }
 
-    /// The state once the first attempt to connect is over, so that what comes in meanwhile waits for it.
+    /// The state once it is known, so that what comes in meanwhile waits for the daemon.
     async fn settled(&self) -> State {
         let mut state = self.state.clone();
         match state.wait_for(|state| !matches!(state, State::Connecting)).await {
@@ -136,8 +164,13 @@ impl Daemon {
         }
     }
 
-    fn unavailable(&self, why: &str) -> Failure {
-        Failure::new(ErrorCode::DaemonUnavailable, why)
+    fn failure(&self, why: Unanswered) -> Failure {
+        let why = match why {
+            Unanswered::Failed(failure) => return failure,
+            Unanswered::Lost(why) => why.into(),
+            Unanswered::Away(why) => why,
+        };
+        Failure::new(ErrorCode::DaemonUnavailable, &*why)
             .hint(format!("outside of any agent, start the daemon with: {}", self.up_command))
     }
 }
@@ -160,6 +193,7 @@ impl Link {
     /// Keeps the link up for as long as there is a daemon; returns when there was none for `patience`.
     pub(crate) async fn keep(self) {
         let mut lost_at = Instant::now();
+        let mut was_up = false;
         let mut session = 0;
         loop {
             session += 1;
@@ -167,17 +201,20 @@ impl Link {
                 Ok(Ok(announced)) => {
                     let why = self.be_up(session, announced).await;
                     lost_at = Instant::now();
+                    was_up = matches!(*self.state.borrow(), State::Up { .. });
                     why
                 }
                 Ok(Err(error)) => describe(&error),
                 Err(_) => "the daemon does not answer".to_owned(),
             };
             tracing::debug!(%why, "no link to the daemon");
-            self.state.send_replace(State::Down { why: why.into() });
+            let is_awaited = was_up && lost_at.elapsed() < COMEBACK;
+            let state = if is_awaited { State::Connecting } else { State::Down { why: why.into() } };
+            self.state.send_replace(state);
             if self.patience.is_some_and(|patience| lost_at.elapsed() >= patience) {
                 return;
             }
-            sleep(RETRY).await;
+            sleep(if is_awaited { QUICK_RETRY } else { RETRY }).await;
         }
     }
 
@@ -306,6 +343,18 @@ async fn receive(
             let _ = reply.send(body);
         }
     }
+}
+
+/// Whether it may be asked twice.
+fn changes_nothing(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Authenticate
+            | Request::List { .. }
+            | Request::Status
+            | Request::Logs { .. }
+            | Request::StdioServers
+    )
 }
 
 /// Waits for the end of a connection on which nothing is sent.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The second is for a client that sends its next request on a connection that it has kept open, just when we leave:
-//! it gets its answer, and a new connection goes to whoever listens next.
+//! it gets its answer, and a new connection goes to whoever listens next. If nobody does, there is no such second.
 
 use crate::delivery::{Handed, Watched};
 use crate::http::{Connection, Endpoint};
@@ -41,6 +41,15 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// How long to wait for a descriptor when the system has none left.
 const SCARCITY: Duration = Duration::from_millis(100);
 
+/// What comes after this bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Another one, on the same listening socket.
+    HandOver,
+    /// Nothing.
+    ForGood,
+}
+
 /// The most connections that the system's limit of descriptors allows; half of them are for everything else.
 pub(crate) fn connections_max() -> usize {
     const MOST: usize = 512;
@@ -54,15 +63,15 @@ pub(crate) async fn serve(
     listener: TcpListener,
     endpoint: Arc<Endpoint>,
     most: usize,
-    stop: impl Future<Output = ()>,
+    stop: impl Future<Output = Ending>,
 ) {
     let mut door = Door::new(endpoint, most);
     tokio::pin!(stop);
-    loop {
+    let ending = loop {
         let accepted = tokio::select! {
             // Those who have gone first, then those who come.
             biased;
-            () = &mut stop => break,
+            ending = &mut stop => break ending,
             Some(ended) = door.tasks.join_next_with_id() => {
                 door.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 continue;
@@ -78,9 +87,9 @@ pub(crate) async fn serve(
                 door.make_room().await;
             }
         }
-    }
+    };
     drop(listener);
-    door.leave().await;
+    door.leave(ending).await;
 }
 
 /// Those who are connected.
@@ -157,10 +166,13 @@ impl Door {
         self.guests.retain(|(task, _)| task.id() != ended);
     }
 
-    async fn leave(mut self) {
+    async fn leave(mut self, ending: Ending) {
         let under_way = self.endpoint.leave();
         let answered = async {
             under_way.wait().await;
+            if ending == Ending::ForGood {
+                return;
+            }
             // Whoever has no open connection any more has nothing to say on one.
             let _ = timeout(LINGER, async { while self.tasks.join_next().await.is_some() {} }).await;
             under_way.wait().await;

@@ -1,12 +1,22 @@
 //! The daemon behind the bridge: away, back, replaced, and told what was delivered.
 
-use super::stand_in::{self, StandIn};
+use super::stand_in::{self, Judge, StandIn};
 use super::{Bridge, call, initialize, message};
+use mcp_restart_protocol::answer::ServerBody;
 use mcp_restart_protocol::hello::PROTOCOL;
-use mcp_restart_protocol::request::Request;
+use mcp_restart_protocol::request::{ClientFrame, Request};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// Lets everybody in and answers no call.
+fn admitting() -> Judge {
+    Arc::new(|frame: &ClientFrame| {
+        let body = ServerBody::Answer(stand_in::carried_out(&frame.request));
+        (frame.request == Request::Authenticate).then_some(body)
+    })
+}
 
 #[tokio::test]
 async fn without_a_daemon_the_static_answers_come_and_calls_say_how_to_start_it() {
@@ -48,13 +58,43 @@ async fn a_daemon_that_comes_later_is_found_and_one_that_dies_is_missed() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_is_back_soon_is_missed_by_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut daemon = StandIn::start(folder.path(), admitting());
+    let bridge = Bridge::start(&daemon.socket);
+    let (mut under_way, mut later) = (bridge.connect().await, bridge.connect().await);
+    let list = call("list_agents", &json!({}));
+    under_way.send(&under_way.request(&[], &list.to_string())).await;
+    daemon.next_call().await;
+    drop(daemon);
+    while later.get("/healthz").await.json()["daemon"] == true {}
+    later.send(&later.request(&[], &list.to_string())).await;
+    let _daemon = StandIn::start(folder.path(), stand_in::obliging());
+    for mut http in [under_way, later] {
+        http.read().await.result();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_is_not_back_soon_is_no_longer_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = StandIn::start(folder.path(), stand_in::obliging());
+    let bridge = Bridge::start(&daemon.socket);
+    let mut http = bridge.connect().await;
+    http.call(&[], "list_agents", &json!({})).await.result();
+    drop(daemon);
+    let asked = Instant::now();
+    assert_eq!(http.call(&[], "list_agents", &json!({})).await.error()["code"], "daemon_unavailable");
+    assert!(asked.elapsed() >= Duration::from_secs(5));
+    let asked = Instant::now();
+    assert_eq!(http.call(&[], "list_agents", &json!({})).await.error()["code"], "daemon_unavailable");
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test]
 async fn a_call_under_way_when_the_daemon_dies_is_answered() {
     let folder = tempfile::tempdir().unwrap();
-    let silent = Arc::new(|frame: &mcp_restart_protocol::request::ClientFrame| {
-        (frame.request == Request::Authenticate)
-            .then(|| mcp_restart_protocol::answer::ServerBody::Answer(stand_in::carried_out(&frame.request)))
-    });
-    let mut daemon = StandIn::start(folder.path(), silent);
+    let mut daemon = StandIn::start(folder.path(), admitting());
     let bridge = Bridge::start(&daemon.socket);
     let mut http = bridge.connect().await;
     http.send(&http.request(&[], &call("stop_agent", &json!({ "name": "a" })).to_string())).await;

@@ -11,7 +11,7 @@ mod wire;
 
 use crate::http::Endpoint;
 use crate::link::Link;
-use crate::serve;
+use crate::serve::{self, Ending};
 use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::Path;
@@ -25,8 +25,8 @@ use tokio::task::JoinHandle;
 /// A bridge in the test's own runtime.
 struct Bridge {
     address: SocketAddr,
-    /// Dropped: the bridge is told to end.
-    stop: oneshot::Sender<()>,
+    /// The bridge is told to end by it, or when it is dropped, for another one.
+    stop: oneshot::Sender<Ending>,
     ended: JoinHandle<()>,
 }
 
@@ -53,11 +53,9 @@ impl Bridge {
             Link::new(socket.to_owned(), listener.try_clone().unwrap(), url, patience, "mcp-restartctl up");
         let endpoint = Arc::new(Endpoint::new(address, daemon));
         let listener = TcpListener::from_std(listener).unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop, stopped) = oneshot::channel();
         let ended = tokio::task::spawn(async move {
-            let stopped = async {
-                let _ = stopped.await;
-            };
+            let stopped = async { stopped.await.unwrap_or(Ending::HandOver) };
             tokio::select! {
                 () = link.keep() => {}
                 () = serve::serve(listener, endpoint, most, stopped) => {}

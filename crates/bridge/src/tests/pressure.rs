@@ -2,10 +2,13 @@
 
 use super::stand_in::{self, StandIn};
 use super::{Bridge, Http, call};
+use crate::serve::Ending;
 use mcp_restart_protocol::answer::ServerBody;
 use mcp_restart_protocol::request::{ClientFrame, Request};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 const ROOM: usize = 8;
 
@@ -80,4 +83,18 @@ async fn a_bridge_that_leaves_answers_once_more_on_each_open_connection_and_clos
     reply.result();
     assert!(kept.closed().await);
     bridge.ended.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_that_leaves_for_good_waits_for_no_client_that_is_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = StandIn::start(folder.path(), stand_in::obliging());
+    let bridge = Bridge::start(&daemon.socket);
+    let mut kept = bridge.connect().await;
+    kept.call(&[], "list_agents", &json!({})).await.result();
+    let told = Instant::now();
+    bridge.stop.send(Ending::ForGood).unwrap();
+    assert!(kept.closed().await);
+    bridge.ended.await.unwrap();
+    assert_eq!(told.elapsed(), Duration::ZERO);
 }

@@ -339,7 +339,8 @@ impl Keeper {
         drop(self.listener);
         let ended = match self.state {
             State::Child { pid, mut exit, .. } => {
-                self.setup.children.signal(RestartPath::BridgeChild, pid, Signal::TERMINATE);
+                // Not SIGTERM: nobody goes on with the socket.
+                self.setup.children.signal(RestartPath::BridgeChild, pid, Signal::INTERRUPT);
                 if timeout(END_PATIENCE, &mut exit).await.is_err() {
                     tracing::warn!(pid, "the bridge does not end; killing it");
                     self.setup.children.signal(RestartPath::BridgeChild, pid, Signal::KILL);
@@ -348,7 +349,7 @@ impl Keeper {
                 Some(pid)
             }
             State::Adopted { record, .. } | State::Awaiting { record, .. } => {
-                signal(&record, Signal::TERMINATE);
+                signal(&record, Signal::INTERRUPT);
                 if timeout(END_PATIENCE, until_gone(inbox)).await.is_err() {
                     signal(&record, Signal::KILL);
                 }

@@ -1,11 +1,12 @@
 //! The smallest HTTP client that can ask for `list_agents` as fast as a server answers.
 
 use crate::Outcome;
+use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const CALL: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}"#;
@@ -62,6 +63,23 @@ impl Client {
             return Err(format!("no list of agents: {answer}").into());
         }
         Ok(client)
+    }
+
+    /// How long each of so many requests took, the last byte of its answer included.
+    pub(crate) fn times(&mut self, requests: u32, times: &mut Vec<Duration>) -> Outcome<()> {
+        for _ in 0..requests {
+            let begin = Instant::now();
+            self.call()?;
+            times.push(begin.elapsed());
+        }
+        Ok(())
+    }
+
+    /// The structured content of the last answer.
+    pub(crate) fn structured(&self) -> Outcome<String> {
+        let answer: Value = serde_json::from_slice(&self.body)?;
+        let structured = answer.pointer("/result/structuredContent").ok_or("no list of agents")?;
+        Ok(structured.to_string())
     }
 
     /// One request and its whole answer, whose body is left in `self.body`.

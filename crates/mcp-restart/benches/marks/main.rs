@@ -7,6 +7,8 @@
 #![expect(clippy::disallowed_methods, reason = "a bench starts the programs as a user would")]
 #![expect(clippy::cast_precision_loss, reason = "the figures are far from 2^52")]
 
+mod bare;
+mod endpoint;
 mod http;
 mod many;
 mod proc;
@@ -16,7 +18,6 @@ use serde_json::json;
 use stack::Stack;
 use std::error::Error;
 use std::io::{Read, Write};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,10 +29,6 @@ const LISTS: usize = 300;
 /// How long the last request has to be over before the servers count as idle.
 const CALM: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(10);
-/// As many callers at the same time; one alone waits for each answer's whole way.
-const HTTP_CONNECTIONS: [usize; 2] = [1, 8];
-const HTTP_ROUNDS: usize = 5;
-const HTTP_REQUESTS: u32 = 2000;
 /// An agent that has filled a screen of 50 rows and 200 columns, if it has one.
 const FILL: &str = "stty rows 50 cols 200 2>/dev/null; yes 0123456789 | head -c 20000; exec sleep 1000";
 /// The argument that makes this program the agent of the bench.
@@ -43,6 +40,7 @@ fn main() -> Outcome<()> {
     let mut words = std::env::args().skip(1);
     match words.next().as_deref() {
         Some(AGENT) => return agent(),
+        Some(bare::SERVER) => return bare::serve(words.next().as_deref()),
         Some(many::MEMBER) => return many::member(words.next().as_deref()),
         _ => {}
     }
@@ -51,7 +49,7 @@ fn main() -> Outcome<()> {
     restart(&stack)?;
     list(&stack)?;
     idle(&stack)?;
-    requests(&stack)?;
+    endpoint::measure(&stack)?;
     drop(stack);
     shim_memory()?;
     many::restart()
@@ -132,39 +130,6 @@ fn shim_memory() -> Outcome<()> {
         let private = proc::private_kib(stack.shim()?)?;
         let what = if tty { "with terminal" } else { "memory" };
         println!("shim, {what:<13} {:.2} MiB private (mark: at most {mark} MB)", private as f64 / 1024.0);
-    }
-    Ok(())
-}
-
-/// `list_agents` over connections that are kept alive: the bridge, and the TypeScript SDK's stateless server.
-fn requests(stack: &Stack) -> Outcome<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/proofs/clients/stateless.mjs");
-    let other = if script.exists() { Some(stack::Other::start(&script)?) } else { None };
-    let (url, token) = (stack.url()?, stack.agent_token(NAME)?);
-    for connections in HTTP_CONNECTIONS {
-        let many = |url: &str, token: Option<&str>| -> Outcome<Vec<http::Client>> {
-            (0..connections).map(|_| http::Client::connect(url, token)).collect()
-        };
-        let mut bridge = many(&url, Some(&token))?;
-        let Some(other) = &other else {
-            let ours = http::rate(&mut bridge, HTTP_REQUESTS)?;
-            println!(
-                "list_agents by MCP  {ours:.0} requests/s; no comparison before tests/clients/run.py has run"
-            );
-            continue;
-        };
-        let mut typescript = many(&other.url, None)?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..HTTP_ROUNDS {
-            ours.push(http::rate(&mut bridge, HTTP_REQUESTS)?);
-            theirs.push(http::rate(&mut typescript, HTTP_REQUESTS)?);
-        }
-        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
-        let ratio = ours / theirs;
-        println!(
-            "list_agents by MCP  {ours:.0} requests/s over {connections} connections, {ratio:.1} times the TypeScript \
-             SDK's {theirs:.0} (mark: at least 10)"
-        );
     }
     Ok(())
 }

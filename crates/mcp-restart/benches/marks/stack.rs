@@ -2,6 +2,7 @@
 
 use crate::{Outcome, proc};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -71,6 +72,27 @@ impl Stack {
         Ok(header.and_then(|header| header.strip_prefix("Bearer ")).ok_or("no token")?.to_owned())
     }
 
+    /// A config for a bridge beside the daemon's own.
+    pub(crate) fn config_with_port(&self, port: u16) -> Outcome<PathBuf> {
+        let config = self.folder.path().join("another.config.json");
+        std::fs::write(&config, json!({ "port": port }).to_string())?;
+        Ok(config)
+    }
+
+    /// A bridge beside the daemon's own.
+    pub(crate) fn another_bridge(&self, config: &Path) -> Outcome<Running> {
+        let child = Command::new(env!("CARGO_BIN_EXE_mcp-restart-http"))
+            .env_clear()
+            .arg("--config")
+            .arg(config)
+            .arg("--state-dir")
+            .arg(self.folder.path().join("state"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Running(child))
+    }
+
     fn status(&self) -> Outcome<Value> {
         Ok(serde_json::from_slice(&self.ctl(&["--json", "status"])?)?)
     }
@@ -83,30 +105,33 @@ impl Drop for Stack {
     }
 }
 
-/// The server that the bridge is compared with; ends with its value.
+/// A server that the bridge is compared with; ends with its value.
 pub(crate) struct Other {
-    child: Child,
+    _process: Running,
     /// Its MCP endpoint.
     pub(crate) url: String,
 }
 
 impl Other {
-    /// Runs `script` with Node; its first line is its URL.
-    pub(crate) fn start(script: &Path) -> Outcome<Self> {
+    /// Runs `program`; its first line is its URL.
+    pub(crate) fn start(program: &Path, args: &[&OsStr]) -> Outcome<Self> {
         let mut child =
-            Command::new("node").arg(script).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+            Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut url = String::new();
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut url)?;
         }
-        Ok(Self { child, url: url.trim().to_owned() })
+        Ok(Self { _process: Running(child), url: url.trim().to_owned() })
     }
 }
 
-impl Drop for Other {
+/// A process that ends with its value.
+pub(crate) struct Running(Child);
+
+impl Drop for Running {
     fn drop(&mut self) {
         // Both fail only for a process that is gone already.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        drop(self.0.kill());
+        drop(self.0.wait());
     }
 }
