@@ -4,6 +4,7 @@
 use mcp_restart_config::Strictness;
 use mcp_restart_protocol::answer::{Caller, ErrorCode, Failure};
 use mcp_restart_protocol::contamination::Contamination;
+use std::fmt::Display;
 
 /// What the config demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Gate {
         if self.contamination == Strictness::Refuse
             && let Some(contamination) = request.contamination
         {
-            return Err(Failure::new(ErrorCode::Contaminated, contamination.to_string()).hint(
+            return Err(Failure::new(ErrorCode::Contaminated, refused(contamination)).hint(
                 "the operator looks at what happened and runs `mcp-restartctl clear` outside any agent",
             ));
         }
@@ -43,11 +44,15 @@ impl Gate {
             && !consents
             && let Some(stale) = request.stale
         {
-            return Err(Failure::new(ErrorCode::StaleDaemon, stale.to_owned())
-                .hint("`mcp-restartctl upgrade`; or once, by the operator: MCP_RESTART_ALLOW_STALE=1 mcp-restartctl …"));
+            return Err(Failure::new(ErrorCode::StaleDaemon, refused(stale))
+                .hint("or once, by the operator: MCP_RESTART_ALLOW_STALE=1 mcp-restartctl …"));
         }
         Ok(())
     }
+}
+
+fn refused(why: impl Display) -> String {
+    format!("nothing is started or stopped any more, as the config wants it: {why}")
 }
 
 #[cfg(test)]
