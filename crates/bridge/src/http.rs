@@ -214,6 +214,14 @@ impl Connection {
             let failure = invalid("the content type of a request must be application/json");
             return Err(failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, &failure).into());
         }
+        if !doors::is_plain(&parts.headers) {
+            let failure = invalid("a body may be sent in chunks, but in no other encoding");
+            return Err(closing(failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, &failure)).into());
+        }
+        if let Some(name) = doors::repeated(&parts.headers) {
+            let failure = invalid(format!("the header {name} is there more than once"));
+            return Err(failed(StatusCode::BAD_REQUEST, &failure).into());
+        }
         let token = match doors::claim(&parts.headers) {
             Claim::None => None,
             Claim::Token(token) => Some(token),
@@ -337,7 +345,10 @@ fn unread(fault: Fault) -> Answer {
         Fault::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()),
         Fault::Unreadable(why) => (StatusCode::BAD_REQUEST, format!("the body cannot be read: {why}")),
     };
-    let mut answer = failed(status, &invalid(message));
+    closing(failed(status, &invalid(message)))
+}
+
+fn closing(mut answer: Answer) -> Answer {
     answer.headers_mut().insert(CONNECTION, CLOSE);
     answer
 }

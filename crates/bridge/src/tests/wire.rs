@@ -43,6 +43,27 @@ async fn requests_that_a_browser_would_send_for_a_foreign_page_are_refused() {
 }
 
 #[tokio::test]
+async fn what_two_readers_could_read_differently_is_refused() {
+    let (_folder, mut daemon, bridge) = bridge();
+    for (headers, status) in [
+        ("Transfer-Encoding: gzip, chunked\r\n", 415),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 415),
+        ("Content-Encoding: gzip\r\nContent-Length: 5\r\n", 415),
+        (
+            "MCP-Protocol-Version: 2025-06-18\r\nMCP-Protocol-Version: 2026-07-28\r\nContent-Length: 5\r\n",
+            400,
+        ),
+        ("Mcp-Name: list_agents\r\nMcp-Name: stop_agent\r\nContent-Length: 5\r\n", 400),
+    ] {
+        let head = "POST /mcp HTTP/1.1\r\nHost: HOST\r\nContent-Type: application/json\r\n";
+        let reply = exchange(&bridge, &format!("{head}{headers}\r\n0\r\n\r\n")).await;
+        assert_eq!(reply.status, status, "{headers}");
+        assert!(reply.json()["error"]["message"].is_string());
+    }
+    assert_eq!(daemon.so_far(), []);
+}
+
+#[tokio::test]
 async fn everything_but_the_endpoint_and_its_health_is_not_found() {
     let (_folder, _daemon, bridge) = bridge();
     let mut http = bridge.connect().await;
