@@ -18,11 +18,12 @@ LOOK_AGAIN_SECONDS = 0.1
 
 
 def node_packages(source):
-    """A copy of `source` under target/, with the packages of its package-lock.json installed."""
+    """A copy of `source` under target/, with the packages of its package-lock.json installed, else those of its package.json."""
     folder = CACHE / source.name
     shutil.copytree(source, folder, dirs_exist_ok=True)
-    lock = (source / "package-lock.json").read_text()
-    install(folder / "node.lock", lock, ["npm", "ci", "--no-audit", "--no-fund"], folder)
+    lock = source / "package-lock.json"
+    wanted, how = (lock, ["ci"]) if lock.exists() else (source / "package.json", ["install", "--no-package-lock"])
+    install(folder / "node.lock", wanted.read_text(), ["npm", *how, "--no-audit", "--no-fund"], folder)
     return folder
 
 

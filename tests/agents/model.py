@@ -1,4 +1,5 @@
-"""A stand-in for the models behind agents: just enough of the Anthropic messages and OpenAI responses APIs, on loopback.
+"""A stand-in for the models behind agents: just enough of the Anthropic messages, OpenAI responses and Gemini APIs, on
+loopback.
 
 What it does is written in the prompt. Each `CALL tool {json}` is one tool call, in that order; a tool is named by the
 end of its name. When all of them have their results, or when no prompt has any, it ends its turn.
@@ -82,6 +83,14 @@ class Messages(BaseHTTPRequestHandler):
             turn, block = decide(body["model"], responses_tools(body), responses_parts(body))
             self.server.model.take(turn)
             self.stream(response_events(body["model"], block))
+        elif path.endswith(("generateContent", "GenerateContent")):
+            name = path.rpartition("/")[2].partition(":")[0]
+            turn, block = decide(name, gemini_tools(body), gemini_parts(body))
+            # What it asks for without tools is about the conversation, and no part of it.
+            if turn.tools:
+                self.server.model.take(turn)
+            whole = gemini_answer(block)
+            self.stream([whole]) if "stream" in path else self.answer(whole)
         elif path == "/v1/messages/count_tokens":
             self.answer({"input_tokens": 10})
         else:
@@ -110,7 +119,8 @@ class Messages(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         for event in events:
-            self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            self.wfile.write(f"{name}data: {json.dumps(event)}\n\n".encode())
         self.close_connection = True
 
     def log_message(self, *_):
@@ -135,8 +145,13 @@ def decide(model, tools, parts):
     if len(turn.results) < len(script):
         ending, arguments = script[len(turn.results)]
         turn.called = next((name for name in turn.tools if name.endswith(ending)), None)
-        if turn.called:
-            return turn, {"type": "tool_use", "id": f"toolu_{id(turn):x}", "name": turn.called, "input": arguments}
+        name = turn.called
+        if not name and "tool_call" in turn.tools:
+            # A client that tells of its servers' tools in prose, and has one tool to call any of them.
+            turn.called = f"mcp__restart__{ending}"
+            name, arguments = "tool_call", {"name": turn.called, "arguments": arguments}
+        if name:
+            return turn, {"type": "tool_use", "id": f"toolu_{id(turn):x}", "name": name, "input": arguments}
         turn.said = f"There is no tool {ending}."
     else:
         turn.said = "Done."
@@ -171,6 +186,18 @@ def responses_parts(body):
             yield "result", flat(item.get("output"))
         elif item.get("role") == "user":
             yield "text", flat(item.get("content"))
+
+
+def gemini_tools(body):
+    return [function["name"] for tool in body.get("tools", []) for function in tool.get("functionDeclarations", [])]
+
+
+def gemini_parts(body):
+    for part in reversed([part for sent in body["contents"] if sent["role"] == "user" for part in sent["parts"]]):
+        if "functionResponse" in part:
+            yield "result", part["functionResponse"]["response"].get("output", "")
+        else:
+            yield "text", part.get("text", "")
 
 
 def calls(text):
@@ -234,3 +261,11 @@ def response_events(model, block):
     yield {"type": "response.output_item.added", "output_index": 0, "item": item | {"status": "in_progress"}}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": "response.completed", "response": response | {"status": "completed", "output": [item], "usage": usage}}
+
+
+def gemini_answer(block):
+    """An answer, which is the one event of a stream too."""
+    called = block["type"] == "tool_use"
+    part = {"functionCall": {"name": block["name"], "args": block["input"]}} if called else {"text": block["text"]}
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    return {"candidates": [candidate], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}

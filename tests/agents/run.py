@@ -6,8 +6,8 @@ with a note; its entry has another model by then. Its second incarnation is in t
 note by its prompt, has the changed argument, and reads the note with get_handoff. And one whose entry has a flag that it does not
 know comes back with the launch that it had. Claude Code shows further what hook.py and stdio_client.py tell of.
 
-usage: run.py PROGRAMS [KIND…]   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl; all kinds, if none
-                                 is named
+usage: run.py PROGRAMS [KIND…]   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl; without a kind claude and
+                                 codex, and all others too if MCP_RESTART_PROVE_AGENTS is set
 """
 
 import json
@@ -34,22 +34,41 @@ TURN_SECONDS = 60
 FIRST_MODEL, SECOND_MODEL = "stand-in-first", "stand-in-second"
 
 
-class Claude:
-    """Its first request comes before it has the tools of its servers, so each script begins with one of its own."""
+class Agent:
+    """What differs between the CLIs."""
+
+    # The folder whose package.json names its package.
+    packages = HERE / "others"
+    # Its program in node_modules, for the names that npm's packages and compilers have for this machine.
+    program = "node_modules/.bin/{kind}"
+    # What it does first, where it has the tools of its servers no sooner.
+    before = ""
+    # Further fields of its entry.
+    fields = {}
+
+    @staticmethod
+    def arguments(model, prompt):
+        return ["--model", model, "-i", prompt]
+
+
+class Claude(Agent):
 
     kind = "claude"
-    package = "@anthropic-ai/claude-code-linux-{}/claude"
-    architectures = {"x86_64": "x64", "aarch64": "arm64"}
+    packages = HERE
+    program = "node_modules/@anthropic-ai/claude-code-linux-{npm}/claude"
     before = 'CALL Bash {"command": "true"} '
+
+    @staticmethod
+    def arguments(model, prompt):
+        return ["--model", model, prompt]
 
     @staticmethod
     def settle_in(home, project, model):
         """A home in which nothing is asked any more; gives the variables that go with it."""
         settings = {"permissions": {"defaultMode": "default", "allow": ["Bash"]}}
         onboarded = {"hasCompletedOnboarding": True, "projects": {str(project): {"hasTrustDialogAccepted": True}}}
-        (home / ".claude").mkdir(parents=True)
-        (home / ".claude" / "settings.json").write_text(json.dumps(settings))
-        (home / ".claude.json").write_text(json.dumps(onboarded))
+        write_json(home / ".claude" / "settings.json", settings)
+        write_json(home / ".claude.json", onboarded)
         return {
             "ANTHROPIC_BASE_URL": model.url,
             "ANTHROPIC_AUTH_TOKEN": "stand-in",
@@ -58,11 +77,11 @@ class Claude:
         }
 
 
-class Codex:
+class Codex(Agent):
     kind = "codex"
-    package = "@openai/codex-linux-{0}/vendor/{1}-unknown-linux-musl/bin/codex"
-    architectures = {"x86_64": "x64", "aarch64": "arm64"}
-    before = ""
+    packages = HERE
+    program = "node_modules/@openai/codex-linux-{npm}/vendor/{machine}-unknown-linux-musl/bin/codex"
+    arguments = Claude.arguments
 
     @staticmethod
     def settle_in(home, project, model):
@@ -83,11 +102,70 @@ trust_level = "trusted"
         return {"STAND_IN_KEY": "stand-in"}
 
 
-AGENTS = {agent.kind: agent for agent in (Claude, Codex)}
+class Gemini(Agent):
+    kind = "gemini"
+    fields = {"injectMcp": "project"}
+
+    @staticmethod
+    def settle_in(home, project, model):
+        auth = {"auth": {"selectedType": "gemini-api-key"}}
+        write_json(home / ".gemini" / "settings.json", {"security": auth, "general": {"enableAutoUpdate": False}})
+        return {"GEMINI_API_KEY": "stand-in", "GOOGLE_GEMINI_BASE_URL": model.url}
+
+
+class Opencode(Agent):
+    kind = "opencode"
+    program = "node_modules/opencode-linux-{npm}/bin/opencode"
+
+    @staticmethod
+    def arguments(model, prompt):
+        return ["--model", f"stand-in/{model}", "--prompt", prompt]
+
+    @staticmethod
+    def settle_in(home, project, model):
+        provider = {
+            "npm": "@ai-sdk/anthropic",
+            "options": {"baseURL": f"{model.url}/v1", "apiKey": "stand-in"},
+            "models": {FIRST_MODEL: {}, SECOND_MODEL: {}},
+        }
+        config = {"autoupdate": False, "provider": {"stand-in": provider}}
+        write_json(home / ".config" / "opencode" / "opencode.json", config)
+        return {"OPENCODE_DISABLE_MODELS_FETCH": "1"}
+
+
+class Copilot(Agent):
+    kind = "copilot"
+    program = "node_modules/@github/copilot-linux-{npm}/copilot"
+
+    @staticmethod
+    def settle_in(home, project, model):
+        write_json(home / ".copilot" / "config.json", {"trusted_folders": [str(project)]})
+        return {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_TYPE": "anthropic",
+            "COPILOT_PROVIDER_BASE_URL": model.url,
+            "COPILOT_PROVIDER_API_KEY": "stand-in",
+        }
+
+
+class Qwen(Agent):
+    kind = "qwen"
+
+    @staticmethod
+    def settle_in(home, project, model):
+        auth = {"auth": {"selectedType": "anthropic"}}
+        write_json(home / ".qwen" / "settings.json", {"security": auth, "general": {"enableAutoUpdate": False}})
+        return {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "stand-in"}
+
+
+IN_CI = (Claude, Codex)
+OTHERS = (Gemini, Opencode, Copilot, Qwen)
+AGENTS = {agent.kind: agent for agent in (*IN_CI, *OTHERS)}
 
 
 def main():
-    kinds = sys.argv[2:] or list(AGENTS)
+    by_itself = (*IN_CI, *OTHERS) if os.environ.get("MCP_RESTART_PROVE_AGENTS") else IN_CI
+    kinds = sys.argv[2:] or [agent.kind for agent in by_itself]
     for agent in (AGENTS[kind] for kind in kinds):
         with started(agent) as (stack, model):
             restart_by_itself(agent, stack, model)
@@ -109,7 +187,7 @@ def started(agent, stdio_servers_in=lambda folder: ()):
     """
     with scratch() as folder, StandInModel() as model:
         folder = Path(folder)
-        programs = installed(Path(sys.argv[1]), folder, agent, node_packages(HERE))
+        programs = installed(Path(sys.argv[1]), folder, agent)
         entries, servers = [entry(agent, folder, model)], stdio_servers_in(folder)
         with Stack(programs, entries, folder, user=ORDINARY_USER, stdio_servers=servers) as stack:
             yield stack, model
@@ -127,7 +205,7 @@ def first_prompt(agent):
 def restart_by_itself(agent, stack, model):
     stack.ctl("start", agent.kind)
     started = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, agent, 1))
-    stack.ctl("set", agent.kind, f"args={json.dumps(['--model', SECOND_MODEL, first_prompt(agent)])}")
+    stack.ctl("set", agent.kind, f"args={json.dumps(agent.arguments(SECOND_MODEL, first_prompt(agent)))}")
     model.wake(FIRST_MODEL)
     second = until(TURN_SECONDS, "a second incarnation", lambda: connected(stack, agent, 2))
     model.wake(SECOND_MODEL)
@@ -144,9 +222,9 @@ def come_back_from_a_bad_launch(agent, stack, model):
     model.wake(FIRST_MODEL)
     third = until(TURN_SECONDS, "the launch that stayed up", lambda: connected(stack, agent, 3))
     turns = turns_until(model, "get_handoff")
-    assert json.loads(handoff_in(turns[-1].results[-1]))["rolledBack"], turns[-1]
+    assert handoff_in(turns[-1].results[-1])["rolledBack"], turns[-1]
     assert third["sessionId"] and first["sessionId"] in (None, third["sessionId"]), (first, third)
-    command_line = Path(f"/proc/{third['pid']}/cmdline").read_text().split("\0")
+    command_line = Path(f"/proc/{third['pid']}/cmdline").read_text()
     assert FIRST_MODEL in command_line and "--no-such-flag" not in command_line, command_line
     print(f"{agent.kind} was brought back in {third['sessionId']}: process {first['pid']} became {third['pid']}")
 
@@ -160,17 +238,17 @@ def check(agent, first, second, turns):
     assert [name for of, name in called if of == FIRST_MODEL][-1].endswith("restart_agent"), called
     assert [name for of, name in called if of == SECOND_MODEL][-1].endswith("get_handoff"), called
     assert sum(name.endswith("restart_agent") for _, name in called) == 1, called
-    assert turns[-1].prompt.startswith("You were restarted by mcp-restart on behalf of yourself"), turns[-1]
-    [left] = json.loads(handoff_in(turns[-1].results[-1]))["notes"]
+    assert "You were restarted by mcp-restart on behalf of yourself" in turns[-1].prompt, turns[-1]
+    [left] = handoff_in(turns[-1].results[-1])["notes"]
     assert left == {"from": {"type": "agent", "name": agent.kind}, "text": note(agent)}, left
-    command_line = Path(f"/proc/{second['pid']}/cmdline").read_text().split("\0")
+    command_line = Path(f"/proc/{second['pid']}/cmdline").read_text()
     assert SECOND_MODEL in command_line and FIRST_MODEL not in command_line, command_line
-    assert any(second["sessionId"] in word for word in command_line), command_line
+    assert second["sessionId"] in command_line, command_line
 
 
 def handoff_in(result):
-    """The JSON of a tool's result, without what a client writes before it."""
-    return result[result.index("{"):]
+    """The JSON of a tool's result, without what a client writes around it."""
+    return json.JSONDecoder().raw_decode(result, result.index("{"))[0]
 
 
 def turns_until(model, tool):
@@ -192,20 +270,33 @@ def entry(agent, folder, model):
     home, project = folder / "home", folder / "project"
     project.mkdir()
     environment = {"HOME": str(home), **agent.settle_in(home, project, model)}
-    arguments = ["--model", FIRST_MODEL, first_prompt(agent)]
-    return {"name": agent.kind, "command": agent.kind, "args": arguments, "cwd": str(project), "env": environment}
+    arguments = agent.arguments(FIRST_MODEL, first_prompt(agent))
+    placed = {"cwd": str(project), "env": environment}
+    return {"name": agent.kind, "command": agent.kind, "args": arguments, **placed, **agent.fields}
 
 
-def installed(programs, folder, agent, packages):
+def installed(programs, folder, agent):
     """Everything that is run, in a folder that an ordinary user reaches."""
     where = folder / "bin"
     where.mkdir()
     for program in PROGRAMS:
         shutil.copy(programs / program, where)
     machine = platform.machine()
-    native = agent.package.format(agent.architectures[machine], machine)
-    place(packages / "node_modules" / native, where / agent.kind)
+    names = {"kind": agent.kind, "machine": machine, "npm": {"x86_64": "x64", "aarch64": "arm64"}[machine]}
+    program = node_packages(agent.packages) / agent.program.format(**names)
+    if program.is_symlink():
+        # A script, with the packages that it needs; one of them is Node.
+        shutil.copytree(program.parent.parent, folder / "node_modules", symlinks=True, copy_function=place)
+        (where / agent.kind).symlink_to(f"../node_modules/.bin/{agent.kind}")
+        (where / "node").symlink_to("../node_modules/node/bin/node")
+    else:
+        place(program, where / agent.kind)
     return where
+
+
+def write_json(file, value):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value))
 
 
 def place(program, where):

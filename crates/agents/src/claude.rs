@@ -89,9 +89,7 @@ pub(crate) fn compose(agent: &Agent, circumstances: Circumstances<'_>) -> Comman
         }
         _ => arguments.extend(agent.args.iter().cloned()),
     }
-    let session_id = chosen.map(|conversation| match conversation {
-        Conversation::New(id) | Conversation::Resumed(id) => id.to_owned(),
-    });
+    let session_id = chosen.map(|conversation| conversation.id().to_owned());
     CommandLine { arguments, session_id, ..CommandLine::default() }
 }
 

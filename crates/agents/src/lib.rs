@@ -10,11 +10,16 @@
 //!  conversation ─┘
 //! ```
 
+mod by_option;
 mod claude;
 mod codex;
 mod conversation;
+mod copilot;
+mod gemini;
 mod generic;
+mod opencode;
 mod prompt;
+mod qwen;
 mod words;
 
 #[cfg(test)]
@@ -63,6 +68,15 @@ pub enum Conversation<'a> {
     Resumed(&'a str),
 }
 
+impl<'a> Conversation<'a> {
+    /// Its id.
+    pub fn id(self) -> &'a str {
+        match self {
+            Self::New(id) | Self::Resumed(id) => id,
+        }
+    }
+}
+
 /// What a launch is composed from, besides its entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances<'a> {
@@ -86,8 +100,14 @@ pub struct Restart<'a> {
 pub struct CommandLine {
     /// The arguments, without the program's name.
     pub arguments: Vec<String>,
+    /// Variables that are set over those of the entry.
+    pub variables: Vec<(String, String)>,
     /// The content of the MCP config file, if the agent is given the endpoint.
     pub mcp_config: Option<String>,
+    /// Another file that the agent's CLI is given: its path, and its content.
+    pub companion: Option<(String, &'static str)>,
+    /// The settings file, below the working directory, that is to name the server; see [`settings_with_server`].
+    pub settings: Option<&'static str>,
     /// The conversation that the process will have, where that is known beforehand.
     pub session_id: Option<String>,
 }
@@ -97,7 +117,11 @@ pub fn command_line(agent: &Agent, circumstances: Circumstances<'_>) -> CommandL
     let composed = match agent.kind {
         Kind::Claude => claude::compose(agent, circumstances),
         Kind::Codex => codex::compose(agent, circumstances),
-        _ => generic::compose(agent, circumstances),
+        Kind::Gemini => gemini::compose(agent, circumstances),
+        Kind::Opencode => opencode::compose(agent, circumstances),
+        Kind::Copilot => copilot::compose(agent, circumstances),
+        Kind::Qwen => qwen::compose(agent, circumstances),
+        Kind::Generic => generic::compose(agent, circumstances),
     };
     let mcp_config = circumstances.endpoint.map(|endpoint| mcp_config(agent.kind, endpoint));
     CommandLine { mcp_config, ..composed }
@@ -108,19 +132,35 @@ pub fn chooses_conversation(agent: &Agent) -> bool {
     match agent.kind {
         Kind::Claude => claude::chooses(&agent.args),
         Kind::Codex => codex::chooses(&agent.args),
-        _ => true,
+        Kind::Gemini => gemini::CLI.chooses(&agent.args),
+        Kind::Opencode => opencode::CLI.chooses(&agent.args),
+        Kind::Copilot => copilot::CLI.chooses(&agent.args),
+        Kind::Qwen => qwen::CLI.chooses(&agent.args),
+        Kind::Generic => true,
     }
+}
+
+/// A settings file (see [`CommandLine::settings`]) with the server in it; none if there is nothing to change. A text that is no
+/// JSON object is an error.
+pub fn settings_with_server(settings: &str) -> Result<Option<String>, serde_json::Error> {
+    gemini::with_server(settings)
 }
 
 /// The MCP config file that an agent of this kind is given, as JSON text.
 pub fn mcp_config(kind: Kind, endpoint: Endpoint<'_>) -> String {
     let server = match kind {
         Kind::Claude => claude::server(endpoint),
+        Kind::Qwen => qwen::server(endpoint),
         _ => server(endpoint.url, &format!("Bearer {}", endpoint.token)),
     };
     let mut text = format!("{:#}", json!({ "mcpServers": { SERVER_NAME: server } }));
     text.push('\n');
     text
+}
+
+/// A file that stands beside an agent's MCP config file.
+fn beside(mcp_config_file: &str, ending: &str) -> String {
+    format!("{}.{ending}", mcp_config_file.strip_suffix(".mcp.json").unwrap_or(mcp_config_file))
 }
 
 fn server(url: &str, authorization: &str) -> Value {

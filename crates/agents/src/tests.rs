@@ -25,17 +25,23 @@ fn restart(conversation: Conversation<'static>) -> Circumstances<'static> {
 
 /// The arguments of a start, of a restart that resumes and of one that does not, a line each.
 fn arguments(command: &str, own: &str) -> String {
-    let agent = agent(&format!(r#"{{"name":"a","command":"{command}","args":{own}}}"#));
+    lines(&agent(&format!(r#"{{"name":"a","command":"{command}","args":{own}}}"#)))
+}
+
+fn lines(agent: &Agent) -> String {
     let mut text = String::new();
     for (what, circumstances) in [
         ("start ", start()),
         ("same  ", restart(Conversation::Resumed(ID))),
         ("fresh ", restart(Conversation::New(ID))),
     ] {
-        let line = command_line(&agent, circumstances);
+        let line = command_line(agent, circumstances);
         assert!(!line.arguments.join(" ").contains("mra_secret"), "{line:?}");
         let known = if line.session_id.is_some() { "known" } else { "unknown" };
         let _ = writeln!(text, "{what} {:?} {known}", line.arguments);
+        line.variables.iter().for_each(|(name, value)| {
+            let _ = writeln!(text, "       {name}={value}");
+        });
     }
     text.replace(ID, "ID").replace(PROMPT, "PROMPT")
 }
@@ -76,6 +82,66 @@ fn the_command_lines_of_codex_are_these() {
             r#"["-m","o","resume","--last"]"#,
         ]
     ));
+}
+
+#[test]
+fn the_command_lines_of_gemini_are_these() {
+    insta::assert_snapshot!(table(
+        "gemini",
+        &[
+            "[]",
+            r#"["-m","pro","do it"]"#,
+            r#"["-m","pro","-i","do it"]"#,
+            r#"["--prompt-interactive=do it"]"#,
+            r#"["--of-tomorrow","do it"]"#,
+            r#"["--resume","latest"]"#,
+            r#"["mcp","list"]"#,
+        ]
+    ));
+}
+
+#[test]
+fn the_command_lines_of_qwen_are_these() {
+    insta::assert_snapshot!(table("qwen", &["[]", r#"["-m","coder","-i","do it"]"#, r#"["--continue"]"#]));
+}
+
+#[test]
+fn the_command_lines_of_copilot_are_these() {
+    insta::assert_snapshot!(table(
+        "copilot",
+        &["[]", r#"["--model","o","-i","do it"]"#, r#"["--continue"]"#, r#"["login"]"#]
+    ));
+}
+
+#[test]
+fn the_command_lines_of_opencode_are_these() {
+    insta::assert_snapshot!(table(
+        "opencode",
+        &["[]", r#"["-m","a/b","--prompt","do it"]"#, r#"["--continue"]"#, r#"["run","do it"]"#]
+    ));
+}
+
+#[test]
+fn a_gemini_is_wired_in_by_the_projects_settings_where_the_entry_allows_it() {
+    let entry =
+        r#"{"name":"a","command":"gemini","injectMcp":"project","env":{"GEMINI_CLI_NO_RELAUNCH":"0"}}"#;
+    let line = command_line(&agent(entry), start());
+    assert_eq!(line.settings, Some(".gemini/settings.json"));
+    assert_eq!(line.variables, [("GEMINI_CLI_TRUST_WORKSPACE".to_owned(), "true".to_owned())]);
+    assert_eq!(command_line(&agent(r#"{"name":"a","command":"gemini"}"#), start()).settings, None);
+}
+
+#[test]
+fn an_opencode_keeps_the_configuration_of_its_entry() {
+    let own = r#"{\"mcp\":{\"mine\":{}},\"plugin\":[\"p\"],\"theme\":\"x\"}"#;
+    let entry = format!(r#"{{"name":"a","command":"opencode","env":{{"OPENCODE_CONFIG_CONTENT":"{own}"}}}}"#);
+    let line = command_line(&agent(&entry), start());
+    let (_, content) = line.variables.iter().find(|(name, _)| name == "OPENCODE_CONFIG_CONTENT").unwrap();
+    let config: Value = serde_json::from_str(content).unwrap();
+    assert_eq!(config["theme"], "x");
+    assert!(config["mcp"]["mine"].is_object() && config["mcp"]["restart"].is_object());
+    assert_eq!(config["plugin"], json!(["p", "file:///state/a.opencode.js"]));
+    assert_eq!(line.companion.unwrap().0, "/state/a.opencode.js");
 }
 
 #[test]

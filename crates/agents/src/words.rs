@@ -33,12 +33,25 @@ pub(crate) fn end_of_options(arguments: &[String]) -> Option<usize> {
     arguments.iter().position(|argument| argument == "--")
 }
 
+/// The arguments before `--`.
+pub(crate) fn before_end_of_options(arguments: &[String]) -> &[String] {
+    arguments.get(..end_of_options(arguments).unwrap_or(arguments.len())).unwrap_or_default()
+}
+
 /// Whether one of these options is given, as `--option`, `--option value` or `--option=value`.
 pub(crate) fn has_option(arguments: &[String], options: &[&str]) -> bool {
-    let arguments = arguments.get(..end_of_options(arguments).unwrap_or(arguments.len())).unwrap_or_default();
-    arguments.iter().any(|argument| {
+    before_end_of_options(arguments).iter().any(|argument| {
         let name = argument.split_once('=').map_or(argument.as_str(), |(name, _)| name);
         options.contains(&name)
+    })
+}
+
+/// The value of the first of these options that is given, as `--option value` or `--option=value`.
+pub(crate) fn option_value<'a>(arguments: &'a [String], options: &[&str]) -> Option<&'a str> {
+    let arguments = before_end_of_options(arguments);
+    arguments.iter().enumerate().find_map(|(at, argument)| match argument.split_once('=') {
+        Some((name, value)) => options.contains(&name).then_some(value),
+        None => options.contains(&argument.as_str()).then(|| arguments.get(at + 1).map(String::as_str))?,
     })
 }
 

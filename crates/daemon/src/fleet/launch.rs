@@ -5,11 +5,13 @@ use mcp_restart_agents::{Circumstances, Endpoint, NESTING_MARKERS, Restart};
 use mcp_restart_config::{Agent, Inject, KeepChildren, lookup, place_of};
 use mcp_restart_process::file::open_log;
 use mcp_restart_process::preflight::{self, Unusable};
+use mcp_restart_process::read_regular;
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Handoff};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -112,7 +114,7 @@ pub(super) fn prepare(
     let endpoint = endpoint(agent, around, &mcp_config_text);
     let circumstances = Circumstances { endpoint, conversation: choice.conversation(), restart };
     let line = mcp_restart_agents::command_line(agent, circumstances);
-    let environment = environment(agent, around, endpoint);
+    let environment = environment(agent, around, endpoint, &line.variables);
     let at = |field| move |failure| at_field(around.config_file, agent, field, failure);
     let program = resolve(agent, &environment).map_err(at("command"))?;
     check_cwd(agent, &choice.cwd).map_err(at("cwd"))?;
@@ -122,6 +124,11 @@ pub(super) fn prepare(
         write_mcp_config(&mcp_config_file, text)
             .map_err(|error| unusable(agent, &mcp_config_file, &error))?;
     }
+    if let Some((file, text)) = &line.companion {
+        let file = Path::new(file);
+        write_mcp_config(file, text).map_err(|error| unusable(agent, file, &error))?;
+    }
+    let untold = line.settings.and_then(|file| name_server_in(&choice.cwd.join(file)).err());
     let argv = std::iter::once(&agent.command).chain(&line.arguments);
     let argv: Vec<Vec<u8>> = argv.map(|argument| argument.clone().into_bytes()).collect();
     check_sizes(agent, &argv, &environment).map_err(at("args"))?;
@@ -148,7 +155,7 @@ pub(super) fn prepare(
         },
     };
     let session = line.session_id.map(|id| Box::new(Session { id, cwd: choice.cwd.clone() }));
-    let warnings = choice.warning.iter().cloned().collect();
+    let warnings = choice.warning.iter().cloned().chain(untold).collect();
     let (agent, mcp_config) = (Arc::clone(agent), line.mcp_config);
     Ok(Launch { agent, hash, path, session, warnings, handoff: None, mcp_config, shim: Box::new(shim) })
 }
@@ -177,6 +184,7 @@ fn environment(
     agent: &Agent,
     around: Surroundings<'_>,
     endpoint: Option<Endpoint<'_>>,
+    of_kind: &[(String, String)],
 ) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> =
         around.inherited.iter().filter(|(name, _)| is_inherited(name)).cloned().collect();
@@ -187,7 +195,7 @@ fn environment(
     if agent.tty {
         set("TERM", "xterm-256color".as_ref());
     }
-    for (name, value) in &agent.env {
+    for (name, value) in agent.env.iter().chain(of_kind.iter().map(|(name, value)| (name, value))) {
         set(name, value.as_ref());
     }
     set("MCP_RESTART_AGENT", agent.name.as_ref());
@@ -299,6 +307,28 @@ fn write_mcp_config(file: &Path, text: &str) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     mcp_restart_process::write_atomically(file, text.as_bytes())
+}
+
+/// Names the server in a settings file of the agent's CLI; says why it does not stand there, if it does not.
+fn name_server_in(file: &Path) -> Result<(), String> {
+    let untold = |why: &dyn Display| format!("{} does not name the restart server: {why}", file.display());
+    // What a symbolic link leads to is what is written.
+    let target = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let present = match read_regular(&target) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|error| untold(&error))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(untold(&error)),
+    };
+    let Some(text) = mcp_restart_agents::settings_with_server(&present).map_err(|error| untold(&error))?
+    else {
+        return Ok(());
+    };
+    let permissions = std::fs::metadata(&target).map(|metadata| metadata.permissions());
+    write_mcp_config(&target, &text).map_err(|error| untold(&error))?;
+    match permissions {
+        Ok(permissions) => std::fs::set_permissions(&target, permissions).map_err(|error| untold(&error)),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Says which line of the file to mend.

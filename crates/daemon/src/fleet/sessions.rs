@@ -9,6 +9,7 @@
 //!        └─ else ───────────────────────────► Resumed, in the folder that it was begun in
 //! ```
 
+use super::launch;
 use super::task::FleetTask;
 use mcp_restart_agents::{Conversation, Transcripts};
 use mcp_restart_config::{Agent, Resume};
@@ -18,7 +19,7 @@ use mcp_restart_protocol::agent;
 use mcp_restart_protocol::answer::Caller;
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A conversation that an agent has or had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,21 +106,24 @@ impl FleetTask {
 
     /// Learns the conversation of a running agent from what its CLI has written down.
     fn look_up_session(&mut self, name: &str) {
-        let pid = self.members.get(name).and_then(|member| member.report.process).map(|(pid, ..)| pid);
-        let (Some(pid), Some(agent)) = (pid, self.members.launched_entry(name)) else { return };
-        let file = mcp_restart_agents::live_session_file(agent.kind, |name| self.variable(&agent, name), pid);
+        let process = self.members.get(name).and_then(|member| member.report.process);
+        let (Some((pid, generation, _)), Some(agent)) = (process, self.members.launched_entry(name)) else {
+            return;
+        };
+        let variable = |name: &str| self.variable(&agent, name);
+        let mcp_config = launch::mcp_config_file(&self.state_dir, name);
+        let file =
+            mcp_restart_agents::live_session_file(agent.kind, variable, pid, &mcp_config.to_string_lossy());
         let text = file.and_then(|file| read_regular(&file).ok());
-        if let Some(id) = text.and_then(|text| mcp_restart_agents::live_session(agent.kind, &text)) {
+        let id = text.and_then(|text| mcp_restart_agents::live_session(agent.kind, &text, generation));
+        if let Some(id) = id {
             self.note_session(&Caller::Agent { name: name.to_owned() }, id);
         }
     }
 
     fn was_said(&self, agent: &Agent, id: &str) -> bool {
         let place = mcp_restart_agents::transcripts(agent.kind, |name| self.variable(agent, name), id);
-        place.is_none_or(|Transcripts { folder, file }| {
-            let folders = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-            folders.into_iter().any(|folder| folder.path().join(&file).is_file())
-        })
+        place.is_none_or(|place| has_transcript(&place))
     }
 
     fn holder_of(&self, id: &str, not: &str) -> Option<&str> {
@@ -136,6 +140,19 @@ impl FleetTask {
         };
         agent.env.get(name).cloned().or_else(inherited)
     }
+}
+
+fn has_transcript(place: &Transcripts) -> bool {
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut files = entries(place.folder.clone()).flat_map(|folder| entries(folder.path().join(place.below)));
+    files.any(|file| {
+        file.file_name().to_string_lossy().ends_with(&place.ending)
+            && (place.sign.is_empty() || contains(&file.path(), place.sign))
+    })
+}
+
+fn contains(file: &Path, sign: &str) -> bool {
+    read_regular(file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(sign))
 }
 
 /// What a restart does with the conversation: what was asked for, else what the entry says.
@@ -196,7 +213,6 @@ fn new_uuid() -> io::Result<String> {
 mod tests {
     use super::*;
     use mcp_restart_config::{Environment, Kind, from_text};
-    use std::path::Path;
 
     fn agent() -> Agent {
         let text = r#"{ "agents": [{ "name": "a", "command": "claude" }] }"#;
