@@ -24,7 +24,8 @@ fn holdings(pid: u32) -> (usize, u64) {
 
 fn private_kib(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let field = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    // Pages of a program file that was written a moment ago are dirty too, and none of the process's own.
+    let field = rollup.lines().find_map(|line| line.strip_prefix("Pss_Anon:"));
     field.unwrap().trim_end_matches("kB").trim().parse().unwrap()
 }
 

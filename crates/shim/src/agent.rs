@@ -27,6 +27,10 @@ use std::time::{Duration, Instant};
 /// What an agent that ended by itself left behind gets this long after SIGTERM.
 const SWEEP_GRACE: Duration = Duration::from_millis(500);
 
+/// Who forks and ends during a look shows neither itself nor its child, where orphans come back to nobody: so often
+/// nobody has to be found again.
+const MORE_LOOKS: u32 = 2;
+
 /// An agent that was started.
 pub(crate) struct Agent {
     facts: Facts,
@@ -281,6 +285,9 @@ impl Agent {
             // Who ended during the look may have handed a child to us that it did not show.
             if self.reap_all().any {
                 continue;
+            }
+            if !ORPHANS_COME_BACK && (0..MORE_LOOKS).any(|_| !self.sweep.remaining().0.is_empty()) {
+                return Vec::new();
             }
             let unfinished = (!foreign.is_empty()).then(|| self.leave_unfinished(&foreign));
             return unfinished.into_iter().chain([self.end()]).collect();
