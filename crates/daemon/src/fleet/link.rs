@@ -19,6 +19,9 @@ use tokio_util::codec::{Decoder, Encoder, Framed};
 /// A shim reads what it is sent at once; one that does not for so long is stuck.
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 
+/// The first size of either buffer, in bytes: what a shim says is short, and each agent holds both for as long as it lives.
+const BUFFER: usize = 512;
+
 /// The way to one shim.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -76,7 +79,10 @@ impl Link {
     }
 
     fn over(stream: UnixStream, shim_pid: Option<u32>) -> Self {
-        Self { shim_pid, talk: Talk::Words(Box::new(Framed::new(stream, ShimCodec::default()))) }
+        Self {
+            shim_pid,
+            talk: Talk::Words(Box::new(Framed::with_capacity(stream, ShimCodec::default(), BUFFER))),
+        }
     }
 
     /// The shim's process id, of a shim that this daemon started.
