@@ -37,10 +37,17 @@ const UNREACHED_PAUSE: Duration = Duration::from_secs(1);
 /// What the fleet task tells an agent task.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Something for the machine.
-    Event(Event<Launch>),
+    /// Something for the machine. Boxed, since every agent's channel keeps room for 32 orders.
+    Event(Box<Event<Launch>>),
     /// The exit that was reported is stored: its shim may end.
     Saved,
+}
+
+impl Order {
+    /// Something for the machine.
+    pub(super) fn event(event: Event<Launch>) -> Self {
+        Self::Event(Box::new(event))
+    }
 }
 
 /// What an agent task tells the fleet task after each step.
@@ -164,7 +171,7 @@ impl Running {
                 order = orders.recv() => match order {
                     Some(Order::Event(event)) => {
                         self.seen += 1;
-                        event
+                        *event
                     }
                     Some(Order::Saved) => {
                         self.acknowledge().await;

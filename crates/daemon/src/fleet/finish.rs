@@ -24,7 +24,7 @@ impl FleetTask {
                 Finish::Launch { stop_begun } => {
                     if stop_begun {
                         let stop = self.stop_of(&name, &intent);
-                        self.members.order(&name, Order::Event(MachineEvent::StopFirst(stop)));
+                        self.members.order(&name, Order::event(MachineEvent::StopFirst(stop)));
                     }
                     self.waiting.insert(name);
                 }
@@ -128,7 +128,7 @@ impl FleetTask {
         let ask = self.ask(pending, launch, path, Mode::Wait);
         let event =
             if self.members.is_idle(name) { MachineEvent::Start(ask) } else { MachineEvent::Restart(ask) };
-        self.members.order(name, Order::Event(event));
+        self.members.order(name, Order::event(event));
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl FleetTask {
         };
         let mut ask = self.ask(pending, launch, path, Mode::Wait);
         ask.plan.trial = trial;
-        self.members.order(name, Order::Event(MachineEvent::Restart(ask)));
+        self.members.order(name, Order::event(MachineEvent::Restart(ask)));
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl FleetTask {
         self.store.forget_intent(name);
         if failure.code == ErrorCode::ConfigInvalid || failure.code == ErrorCode::UnknownAgent {
             let refused = MachineEvent::Refused { at: Timestamp::now(), why: failure.message.clone() };
-            self.members.order(name, Order::Event(refused));
+            self.members.order(name, Order::event(refused));
         }
     }
 
@@ -175,7 +175,7 @@ impl FleetTask {
         let ticket =
             self.ticket(Pending::Unattended { name: name.to_owned(), entry, begun: Box::new(intent) });
         let ask = StopAsk { ticket, stop, mode: Mode::Wait };
-        self.members.order(name, Order::Event(MachineEvent::Stop(ask)));
+        self.members.order(name, Order::event(MachineEvent::Stop(ask)));
     }
 
     fn stop_of(&self, name: &str, intent: &Intent) -> StopPlan {

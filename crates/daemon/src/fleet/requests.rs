@@ -39,7 +39,7 @@ impl FleetTask {
                 let pending = Pending::Agent { name: name.clone(), entry: Some(entry.agent), reply };
                 let mode = if request.wait { Mode::Wait } else { Mode::NoWait };
                 let ask = self.ask(pending, launch, request.path, mode);
-                self.members.order(&name, Order::Event(MachineEvent::Start(ask)));
+                self.members.order(&name, Order::event(MachineEvent::Start(ask)));
             }
             Err(failure) => {
                 let _ = reply.send(Err(failure));
@@ -65,7 +65,7 @@ impl FleetTask {
         let stop = self.members.as_possible(name, stop_plan(entry.as_deref(), *path));
         let ticket = self.ticket(Pending::Agent { name: name.clone(), entry, reply });
         let mode = mode(caller, name, *wait);
-        self.members.order(name, Order::Event(MachineEvent::Stop(StopAsk { ticket, stop, mode })));
+        self.members.order(name, Order::event(MachineEvent::Stop(StopAsk { ticket, stop, mode })));
     }
 
     pub(super) fn restart(
@@ -99,7 +99,7 @@ impl FleetTask {
                 let mode = mode(caller, &name, request.wait);
                 let mut ask = self.ask(pending, *launch, path, mode);
                 ask.plan.trial = trial;
-                self.members.order(&name, Order::Event(MachineEvent::Restart(ask)));
+                self.members.order(&name, Order::event(MachineEvent::Restart(ask)));
             }
             Err(failure) => {
                 let _ = reply.send(Err(failure));
@@ -317,7 +317,7 @@ impl FleetTask {
         if let Err(failure) = &prepared {
             let why = launch::bare_reason(&entry.agent, failure).to_owned();
             let refused = MachineEvent::Refused { at: Timestamp::now(), why };
-            self.members.order(&entry.agent.name, Order::Event(refused));
+            self.members.order(&entry.agent.name, Order::event(refused));
         }
         prepared
     }

@@ -201,7 +201,7 @@ impl FleetTask {
             Message::AwaitDelivery { reply } => self.await_delivery(reply),
             Message::Delivered { delivery } => {
                 self.tell_delivered(delivery);
-                self.members.order_all(|| Order::Event(MachineEvent::Delivered(Ticket(delivery))));
+                self.members.order_all(|| Order::event(MachineEvent::Delivered(Ticket(delivery))));
             }
             Message::Session { caller, id } => self.note_session(&caller, id),
             Message::Connected { agent } => self.connected(&agent),
@@ -221,7 +221,7 @@ impl FleetTask {
                 self.launch_waiting();
             }
             Message::ShutDown { path, reply } => self.shut_down(path, reply),
-            Message::Hurry => self.members.order_all(|| Order::Event(MachineEvent::Hurry)),
+            Message::Hurry => self.members.order_all(|| Order::event(MachineEvent::Hurry)),
             Message::MayUpgrade { caller, managed, reply } => {
                 let _ = reply.send(self.may_upgrade(&caller, managed));
             }
@@ -326,7 +326,7 @@ impl FleetTask {
             }
             let stop = stop_plan(self.entry_or_launched(&name).as_deref(), path);
             let stop = self.members.as_possible(&name, stop);
-            self.members.order(&name, Order::Event(MachineEvent::Shutdown(stop)));
+            self.members.order(&name, Order::event(MachineEvent::Shutdown(stop)));
         }
         self.finish_if_idle();
     }

@@ -147,7 +147,7 @@ impl FleetTask {
             let left =
                 within.saturating_sub(Duration::from_millis(Timestamp::now().millis_since(started_at)));
             let event = MachineEvent::OnTrial { generation, started_at, left, trial };
-            self.members.order(&name, Order::Event(event));
+            self.members.order(&name, Order::event(event));
         }
     }
 
