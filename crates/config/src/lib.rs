@@ -21,6 +21,7 @@ mod fault;
 mod place;
 mod read;
 mod resolve;
+mod salvage;
 mod secret;
 mod value;
 mod warning;

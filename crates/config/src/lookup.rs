@@ -2,9 +2,10 @@
 
 use crate::config::Config;
 use crate::environment::Environment;
+use crate::salvage;
 use std::fmt;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The config file that is looked for in the working directory, and that `init` writes.
 pub const PROJECT_FILE: &str = "mcp-restart.config.json";
@@ -17,7 +18,7 @@ pub struct NoStateDir;
 /// user's own. Absolute; whether it exists shows when it is loaded.
 pub fn config_file(flag: Option<&Path>, environment: &Environment) -> PathBuf {
     if let Some(named) = flag.or(environment.config.as_deref()) {
-        return environment.cwd.join(named);
+        return tidied(&environment.cwd.join(named));
     }
     let project = environment.cwd.join(PROJECT_FILE);
     match user_config_folder(environment) {
@@ -32,10 +33,27 @@ pub fn state_dir(
     config: Option<&Config>,
     environment: &Environment,
 ) -> Result<PathBuf, NoStateDir> {
+    first_state_dir(flag, || config.and_then(|config| config.state_dir.clone()), environment)
+}
+
+/// The same for a config file that cannot be used: what it names as its state dir is read past its faults.
+pub fn state_dir_of_broken(
+    flag: Option<&Path>,
+    file: &Path,
+    environment: &Environment,
+) -> Result<PathBuf, NoStateDir> {
+    first_state_dir(flag, || salvage::state_dir(file, environment), environment)
+}
+
+fn first_state_dir(
+    flag: Option<&Path>,
+    of_file: impl FnOnce() -> Option<PathBuf>,
+    environment: &Environment,
+) -> Result<PathBuf, NoStateDir> {
     if let Some(named) = flag.or(environment.state_dir.as_deref()) {
-        return Ok(environment.cwd.join(named));
+        return Ok(tidied(&environment.cwd.join(named)));
     }
-    if let Some(named) = config.and_then(|config| config.state_dir.clone()) {
+    if let Some(named) = of_file() {
         return Ok(named);
     }
     let state_home = environment
@@ -61,6 +79,11 @@ pub fn log_file(state_dir: &Path, name: &str) -> PathBuf {
     state_dir.join("logs").join(format!("{name}.log"))
 }
 
+/// Whether a path is among the daemon's own files: all of the state dir, but for the folder of the logs.
+pub fn is_for_the_daemon(state_dir: &Path, path: &Path) -> bool {
+    path.starts_with(state_dir) && !path.starts_with(state_dir.join("logs"))
+}
+
 /// The URL of the MCP endpoint that listens on this address.
 pub fn bridge_url(host: IpAddr, port: u16) -> String {
     format!("http://{}/mcp", std::net::SocketAddr::new(host, port))
@@ -73,6 +96,17 @@ pub(crate) fn user_config_folder(environment: &Environment) -> Option<PathBuf> {
         .clone()
         .or_else(|| environment.home.as_ref().map(|home| home.join(".config")))?;
     Some(config_home.join("mcp-restart"))
+}
+
+/// The path without `.`, and without `..` where its folder is there: after a symbolic link, that means more than
+/// its letters do. A last name that is a link stays, so that one that is switched to another file is followed.
+fn tidied(path: &Path) -> PathBuf {
+    let leads_up = path.components().any(|component| component == Component::ParentDir);
+    let Some(name) = path.file_name().filter(|_| leads_up) else { return path.components().collect() };
+    match path.parent().map(Path::canonicalize) {
+        Some(Ok(folder)) => folder.join(name),
+        _ => path.to_owned(),
+    }
 }
 
 impl fmt::Display for NoStateDir {

@@ -68,6 +68,21 @@ pub(crate) fn resolve(
     config
 }
 
+/// A path as a file in this folder means it: `~/` is the home folder, and relative is to the folder.
+pub(crate) fn absolute(
+    text: &str,
+    folder: &FilePath,
+    environment: &Environment,
+) -> Result<PathBuf, &'static str> {
+    let home = || environment.home.clone().ok_or("there is no home folder that ~ could mean");
+    match text.strip_prefix('~') {
+        None => Ok(normalise(&folder.join(text))),
+        Some("") => home(),
+        Some(below) if below.starts_with('/') => Ok(normalise(&home()?.join(below.trim_start_matches('/')))),
+        Some(_) => Err("only ~/ is known here, not the home folders of other users"),
+    }
+}
+
 /// What every field is resolved against.
 struct Resolver<'a> {
     reader: Reader,
@@ -95,23 +110,11 @@ impl Resolver<'_> {
         text.given().map(|text| self.absolute(&text.0, field))
     }
 
-    /// A path as the file means it: `~/` is the home folder, and relative is to the file's own folder.
     fn absolute(&self, text: &str, field: Path<'_>) -> PathBuf {
-        let home = || {
-            self.environment.home.clone().unwrap_or_else(|| {
-                self.fault(field, "there is no home folder that ~ could mean");
-                PathBuf::new()
-            })
-        };
-        match text.strip_prefix('~') {
-            None => normalise(&self.folder.join(text)),
-            Some("") => home(),
-            Some(below) if below.starts_with('/') => normalise(&home().join(below.trim_start_matches('/'))),
-            Some(_) => {
-                self.fault(field, "only ~/ is known here, not the home folders of other users");
-                PathBuf::new()
-            }
-        }
+        absolute(text, self.folder, self.environment).unwrap_or_else(|message| {
+            self.fault(field, message);
+            PathBuf::new()
+        })
     }
 
     fn token(&self, entry: &ConfigEntry) -> Option<Secret> {
@@ -291,14 +294,20 @@ impl Resolver<'_> {
 
     /// Two agents that rotate one file would lose each other's output.
     fn check_log_files(&self, config: &Config) {
-        let state_dir = lookup::state_dir(None, Some(config), self.environment).unwrap_or_default();
+        let state_dir = lookup::state_dir(None, Some(config), self.environment).ok();
         let agents = Path::Root.field("agents");
         let mut owners: HashMap<PathBuf, &str> = HashMap::new();
         for (index, agent) in config.agents.iter().enumerate() {
-            let log = agent.log_file_in(&state_dir);
+            let log = agent.log_file_in(state_dir.as_deref().unwrap_or(FilePath::new("")));
             if log == config.file {
                 let field = agents.element(index);
                 self.fault(field.field("logFile"), "this is the config file itself");
+            }
+            if let Some(state_dir) = &state_dir
+                && lookup::is_for_the_daemon(state_dir, &log)
+            {
+                let message = format!("the daemon keeps its own files in {}", state_dir.display());
+                self.fault(agents.element(index).field("logFile"), message);
             }
             // Devices are no files that are rotated: /dev/null may be everybody's log. An agent without a
             // name, which is a fault already, has no log yet.

@@ -30,7 +30,7 @@ pub(crate) struct Place {
     pub(crate) socket: PathBuf,
     /// The config file that it has to serve; none where no file was named or found.
     pub(crate) config: Option<PathBuf>,
-    /// Why that file cannot be used: the state dir is the default one then, and perhaps the wrong one.
+    /// Why that file cannot be used: the state dir is what could be read of it then, and perhaps the wrong one.
     pub(crate) fault: Option<LoadError>,
     /// By what it was found.
     pub(crate) found: Found,
@@ -137,11 +137,10 @@ impl Context {
             }
             return Ok(Place::new(lookup::state_dir(None, None, &self.environment)?, None, found));
         }
-        let (config, fault) = match mcp_restart_config::load_as_client(&file, &self.environment) {
-            Ok(config) => (Some(config), None),
-            Err(fault) => (None, Some(fault)),
+        let (state_dir, fault) = match mcp_restart_config::load_as_client(&file, &self.environment) {
+            Ok(config) => (lookup::state_dir(None, Some(&config), &self.environment)?, None),
+            Err(fault) => (lookup::state_dir_of_broken(None, &file, &self.environment)?, Some(fault)),
         };
-        let state_dir = lookup::state_dir(None, config.as_ref(), &self.environment)?;
         Ok(Place { fault, ..Place::new(state_dir, Some(file), found) })
     }
 
@@ -318,6 +317,13 @@ mod tests {
         assert_eq!(exit, Exit::NotRunning);
         assert!(errors.starts_with("warning: the config file cannot be used"), "{errors}");
         assert_eq!(errors.matches("cannot be used").count(), 1, "{errors}");
+    }
+
+    #[test]
+    fn a_broken_config_leads_to_the_state_dir_that_it_names() {
+        let world = World::new();
+        let file = world.write("mcp-restart.config.json", r#"{ "stateDir": "own", "agent": [}"#);
+        assert_eq!(place(&world, flags(None, None)), Ok((world.path("own"), Some(file))));
     }
 
     #[test]

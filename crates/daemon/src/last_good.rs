@@ -35,7 +35,7 @@ pub(crate) fn find(
             Ok((FirstConfig { config, text: Ok(text) }, state_dir))
         }
         Err(fault) => {
-            let state_dir = lookup::state_dir(state_dir, None, environment)?;
+            let state_dir = lookup::state_dir_of_broken(state_dir, &file, environment)?;
             let last_good = some_agent_lives(&state_dir)
                 .then(|| LastGood::in_folder(&state_dir).load(&file, environment))
                 .flatten();
@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(first.config.agents[0].cwd, folder.path().join("work"), "relative to the broken file");
         assert_eq!(first.config.file, file);
         assert!(first.text.is_err());
+        fs::write(&file, r#"{ "stateDir": "state", "agents": ["#).unwrap();
+        let (_, found) = super::find(Some(&file), None, &environment).unwrap();
+        assert_eq!(found, state_dir, "the broken file still says where its agents are");
         fs::write(state_dir.join("config.last-good.json"), "{").unwrap();
         assert!(matches!(find(), Err(StartError::Config(_))));
         drop(living);

@@ -176,6 +176,38 @@ fn files_are_looked_up_in_order() {
 }
 
 #[test]
+fn a_path_that_leads_up_means_what_the_system_means_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("far/away")).unwrap();
+    std::os::unix::fs::symlink(root.join("far/away"), root.join("link")).unwrap();
+    let here = Environment { cwd: root.clone(), ..environment() };
+    let file = |named: &str| lookup::config_file(Some(Path::new(named)), &here);
+    assert_eq!(file("./c.json"), root.join("c.json"));
+    assert_eq!(file("far/../c.json"), root.join("c.json"));
+    assert_eq!(file("link/../c.json"), root.join("far/c.json"));
+    assert_eq!(file("link"), root.join("link"), "a link may be switched to another file");
+    assert_eq!(file("gone/../c.json"), root.join("gone/../c.json"));
+    assert_eq!(lookup::state_dir(Some(Path::new("link/../s")), None, &here), Ok(root.join("far/s")));
+}
+
+#[test]
+fn the_log_of_an_agent_is_none_of_the_daemons_files() {
+    for (log, refused) in [
+        ("s/state.json", true),
+        ("s/logs/../run/x", true),
+        ("s", true),
+        ("s/logs/other.log", false),
+        ("state.log", false),
+    ] {
+        let agent = format!(r#"{{ "name": "a", "command": "x", "logFile": "{log}" }}"#);
+        let loaded = from_text(&format!(r#"{{ "stateDir": "s", "agents": [{agent}] }}"#));
+        let faults = loaded.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(faults.contains("the daemon keeps its own files in"), refused, "{log}: {faults}");
+    }
+}
+
+#[test]
 fn the_state_dir_is_looked_up_in_order() {
     let config: Config = from_text(r#"{ "stateDir": "/from/config" }"#).unwrap();
     let variable = Environment { state_dir: Some("/from/variable".into()), ..environment() };

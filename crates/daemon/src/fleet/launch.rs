@@ -119,7 +119,7 @@ pub(super) fn prepare(
     let program = resolve(agent, &environment).map_err(at("command"))?;
     check_cwd(agent, &choice.cwd).map_err(at("cwd"))?;
     let log_file = agent.log_file_in(around.state_dir);
-    check_log(agent, &log_file).map_err(at("logFile"))?;
+    check_log(agent, around.state_dir, &log_file).map_err(at("logFile"))?;
     if let Some(text) = &line.mcp_config {
         write_mcp_config(&mcp_config_file, text)
             .map_err(|error| unusable(agent, &mcp_config_file, &error))?;
@@ -281,12 +281,16 @@ fn check_cwd(agent: &Agent, cwd: &Path) -> Result<(), Failure> {
 }
 
 /// Opens it as the shim will. Our own folder is made again if somebody has removed it; one elsewhere is not ours.
-fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
+fn check_log(agent: &Agent, state_dir: &Path, log_file: &Path) -> Result<(), Failure> {
     if agent.log_file.is_none()
         && let Some(folder) = log_file.parent()
     {
         // If that fails, opening the log says why.
         let _ = DirBuilder::new().mode(0o700).create(folder);
+    }
+    if is_for_the_daemon(state_dir, log_file) {
+        let why = format!("its log {} would be among the daemon's own files", log_file.display());
+        return Err(cannot_run(agent, &why));
     }
     match std::fs::symlink_metadata(log_file) {
         Ok(metadata) if metadata.is_symlink() => {
@@ -296,6 +300,18 @@ fn check_log(agent: &Agent, log_file: &Path) -> Result<(), Failure> {
             Err(cannot_run(agent, &format!("its log {} is a folder", log_file.display())))
         }
         _ => open_log(log_file).map(drop).map_err(|error| unusable(agent, log_file, &error)),
+    }
+}
+
+/// Whether the log would be one of our own files, by whatever links that is said. The config could not tell: the state
+/// dir may be named elsewhere.
+fn is_for_the_daemon(state_dir: &Path, log_file: &Path) -> bool {
+    let folder = log_file.parent().map(Path::canonicalize);
+    match (state_dir.canonicalize(), folder, log_file.file_name()) {
+        (Ok(state_dir), Some(Ok(folder)), Some(name)) => {
+            lookup::is_for_the_daemon(&state_dir, &folder.join(name))
+        }
+        _ => false,
     }
 }
 
@@ -376,19 +392,20 @@ mod tests {
             ];
             let inherited = inherited.map(|(name, value)| (name.into(), value.into())).to_vec();
             let dir = tempfile::tempdir().unwrap();
-            std::fs::create_dir(dir.path().join("logs")).unwrap();
+            std::fs::create_dir_all(dir.path().join("state/logs")).unwrap();
             Self { dir, inherited }
         }
 
         fn prepare(&self, entry: &str) -> Result<Launch, Failure> {
             let file = self.dir.path().join("mcp-restart.config.json");
             let home = Some(self.dir.path().to_owned());
+            let state_dir = self.dir.path().join("state");
             let environment = Environment { home, ..Environment::default() };
             let text = format!("{{\"agents\":[{entry}]}}");
             std::fs::write(&file, &text).unwrap();
             let config = from_text(&text, &file, &environment).unwrap();
             let around = Surroundings {
-                state_dir: self.dir.path(),
+                state_dir: &state_dir,
                 socket: Path::new("/state/mcp-restartd.sock"),
                 config_file: &file,
                 url: Some("http://127.0.0.1:4310/mcp"),
@@ -431,13 +448,14 @@ mod tests {
         for gone in ["MCP_RESTART_TOKEN", "MCP_RESTART_URL", "MCP_RESTART_CONFIG_FILE"] {
             assert_eq!(variable(&launch, gone), None, "{gone}");
         }
-        assert!(!mcp_config_file(place.dir.path(), "a").exists());
+        assert!(!mcp_config_file(&place.dir.path().join("state"), "a").exists());
     }
 
     #[test]
     fn a_launch_that_cannot_work_is_told_apart_before_anything_is_touched() {
         let place = Place::new();
         std::fs::write(place.dir.path().join("plain"), "x").unwrap();
+        std::os::unix::fs::symlink("state", place.dir.path().join("alias")).unwrap();
         let script = place.dir.path().join("script");
         std::fs::write(&script, "#!/no/interpreter -x\n").unwrap();
         let format = place.dir.path().join("format");
@@ -454,6 +472,8 @@ mod tests {
             (r#"{"name":"a","command":"./format"}"#, "is neither a program nor a script that begins with #!"),
             (r#"{"name":"a","command":"sh","logFile":"nowhere/log"}"#, "cannot be written"),
             (r#"{"name":"a","command":"sh","logFile":"/usr"}"#, "is a folder"),
+            (r#"{"name":"a","command":"sh","logFile":"state/state.json"}"#, "among the daemon's own files"),
+            (r#"{"name":"a","command":"sh","logFile":"alias/state.json"}"#, "among the daemon's own files"),
             (r#"{"name":"a","command":"sh","cwd":"nowhere"}"#, "does not exist"),
             (r#"{"name":"a","command":"sh","cwd":"plain"}"#, "is not a folder"),
         ];
