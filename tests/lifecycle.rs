@@ -1,6 +1,6 @@
 //! Start, stop and restart, from the command line and over MCP.
 
-use crate::support::{Stack, lives, marked, parent_of, patient, shell, signal, sleeper};
+use crate::support::{Stack, lives, marked, parent_of, patient, shell, signal, sleeper, wait_until_gone};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use rustix::process::Signal;
 use serde_json::json;
@@ -254,6 +254,31 @@ fn an_agent_whose_shim_is_killed_is_lost_and_can_be_started_again() {
     assert!(!lives(pid));
     stack.ctl(&["start", "a"]).ok();
     assert_eq!(stack.agent("a").generation, 2);
+}
+
+#[test]
+fn a_restart_takes_another_shim_for_one_that_was_killed_while_it_waited() {
+    let stack = Stack::up(&json!([patient("a")]));
+    let (ready, asked, mut go) = (stack.mailbox("ready"), stack.mailbox("asked"), stack.pipe("go"));
+    stack.ctl(&["start", "a"]).ok();
+    ready.next();
+    let present = parent_of(stack.agent("a").pid.unwrap());
+    std::thread::scope(|scope| {
+        let restart = scope.spawn(|| stack.ctl(&["restart", "a"]));
+        asked.next();
+        let [waiting] = stack.shims().into_iter().filter(|shim| *shim != present).collect::<Vec<_>>()[..]
+        else {
+            panic!("{:?}", stack.shims())
+        };
+        signal(waiting, Signal::KILL);
+        wait_until_gone(waiting);
+        writeln!(go).unwrap();
+        ready.next();
+        restart.join().unwrap().ok();
+    });
+    assert_eq!(stack.agent("a").generation, 2);
+    writeln!(go).unwrap();
+    stack.ctl(&["stop", "a"]).ok();
 }
 
 #[test]

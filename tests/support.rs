@@ -166,11 +166,21 @@ impl Stack {
 
     /// The processes from which the daemon has its shims forked.
     pub(crate) fn fork_servers(&self) -> Vec<u32> {
+        self.children("comm", |name| name == "mcp-shim-fork\n")
+    }
+
+    /// The shims of the daemon, those that wait for their launch included.
+    pub(crate) fn shims(&self) -> Vec<u32> {
+        self.children("cmdline", |line| line.contains("\0--id\0") && !line.contains("\0--id\0-"))
+    }
+
+    /// The children of the daemon of which the kernel tells this.
+    fn children(&self, file: &str, so: impl Fn(&str) -> bool) -> Vec<u32> {
         let pid = self.daemon_pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let told = |pid: u32| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
-        children.filter(|pid| name(*pid) == "mcp-shim-fork\n").collect()
+        children.filter(|pid| so(&told(*pid))).collect()
     }
 
     /// The token and the URL that an agent is wired in with.

@@ -191,6 +191,13 @@ impl Running {
                     }
                     continue;
                 }
+                said = heard(&mut self.prepared) => {
+                    // It has nothing to say before its launch: if it is gone, the launch takes another one.
+                    if said.is_none() {
+                        self.prepared = None;
+                    }
+                    continue;
+                }
                 () = until(deadline) => Event::Tick,
                 () = until(next_try) => match self.reach_again().await {
                     Some(event) => event,
