@@ -4,6 +4,7 @@ use crate::support::{Daemon, LIMIT, Stack, bare_command, lines_of, shell, signal
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::Signal;
 use serde_json::json;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -72,15 +73,21 @@ fn a_log_is_shown_from_the_last_start_on() {
 fn with_disk(stack: &Stack) -> Option<(Daemon, PathBuf)> {
     fs::create_dir(stack.path().join("disk")).unwrap();
     fs::create_dir_all(stack.state_dir().join("run")).unwrap();
-    let script = "mount -t tmpfs -o size=1m none disk && mount --bind disk state/run &&
+    let script = "mount -t tmpfs -o size=1m,mode=0700 none disk && mount --bind disk state/run &&
         head -c 500000 /dev/zero > disk/ballast && exec \"$@\"";
+    let apart = |program: &[&OsStr]| {
+        let mut command = bare_command("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script, "-"]).args(program);
+        command.current_dir(stack.path()).env("HOME", stack.path());
+        command
+    };
+    if !apart(&["true".as_ref()]).status().is_ok_and(|status| status.success()) {
+        return None;
+    }
     let daemon = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
-    let mut command = bare_command("unshare");
-    command.args(["--map-root-user", "--mount", "sh", "-c", script, "-"]);
-    command.arg(daemon.get_program()).args(daemon.get_args());
-    command.current_dir(stack.path()).env("HOME", stack.path());
-    let daemon = Daemon::started(command);
-    daemon.line(": serving ")?;
+    let daemon =
+        Daemon::started(apart(&[&[daemon.get_program()], &*daemon.get_args().collect::<Vec<_>>()].concat()));
+    daemon.line(": serving ").unwrap();
     let disk = stack.path().join("disk");
     let inside = PathBuf::from(format!("/proc/{}/root", daemon.pid())).join(disk.strip_prefix("/").unwrap());
     Some((daemon, inside))
