@@ -1,7 +1,7 @@
 //! Start, stop and restart, from the command line and over MCP.
 
 use crate::support::{Stack, lives, marked, parent_of, patient, shell, signal, sleeper, wait_until_gone};
-use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
+use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
@@ -77,41 +77,19 @@ fn a_stop_takes_what_the_agent_needs_and_keeps_its_exit_status() {
     // Each end of a sleep lets the shell see its signal.
     let stack =
         Stack::up(&json!([shell("a", "trap 'sleep 0.3; exit 7' TERM; while :; do sleep 0.01; done")]));
-    let took = median_of_stops(&stack, 7, |exit| {
-        assert_eq!((exit.code, exit.forced, exit.reason), (Some(7), false, ExitReason::Stop));
-    });
-    assert!((300..450).contains(&took), "{took} ms");
-}
-
-#[test]
-fn whoever_ignores_its_signal_is_ended_after_its_grace_period_and_at_once_without_one() {
-    let forced = |grace: u64| {
-        let mut entry = shell("a", "trap '' TERM; while :; do sleep 1; done");
-        entry["gracefulTimeoutMs"] = json!(grace);
-        median_of_stops(&Stack::up(&json!([entry])), 3, |exit| {
-            assert_eq!((exit.signal.as_deref(), exit.forced), (Some("SIGKILL"), true));
-        })
-    };
-    let took = forced(700);
-    assert!((700..950).contains(&took), "{took} ms");
-    let took = forced(0);
-    assert!(took < 250, "{took} ms");
-}
-
-/// How long stops of the agent `a` take, in milliseconds: the median of so many.
-fn median_of_stops(stack: &Stack, times: usize, check: impl Fn(&LastExit)) -> u128 {
-    let mut took: Vec<_> = (0..times)
+    let mut took: Vec<_> = (0..5)
         .map(|_| {
             stack.ctl(&["start", "a"]).ok();
             let begin = Instant::now();
             stack.ctl(&["stop", "a"]).ok();
             let took = begin.elapsed().as_millis();
-            check(&stack.agent("a").last_exit.unwrap());
+            let exit = stack.agent("a").last_exit.unwrap();
+            assert_eq!((exit.code, exit.forced, exit.reason), (Some(7), false, ExitReason::Stop));
             took
         })
         .collect();
     took.sort_unstable();
-    took[times / 2]
+    assert!((300..450).contains(&took[2]), "{took:?} ms");
 }
 
 #[test]
