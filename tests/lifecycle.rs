@@ -38,7 +38,7 @@ fn a_stop_ends_the_whole_tree_and_says_what_it_took() {
     stack.ctl(&["stop", "a"]).ok();
     let took = begin.elapsed();
     assert!(took >= Duration::from_millis(300), "the grace period was cut short");
-    assert!(took <= Duration::from_millis(1000), "the grace period was passed by: {took:?}");
+    assert!(took <= Duration::from_secs(1), "the grace period was passed by: {took:?}");
     assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);
     let exit = stack.agent("a").last_exit.unwrap();
     assert_eq!((exit.reason, exit.forced), (ExitReason::Stop, true));
