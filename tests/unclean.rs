@@ -184,6 +184,24 @@ fn a_log_folder_that_is_gone_is_made_again() {
 }
 
 #[test]
+#[cfg_attr(feature = "portable", ignore = "only Linux tells that a name is gone")]
+fn a_daemon_whose_socket_was_removed_listens_again() {
+    let stack = Stack::new(&json!([sleeper("a")]));
+    let daemon = Daemon::of(&stack);
+    daemon.line("the endpoint is served").unwrap();
+    stack.ctl(&["start", "a"]).ok();
+    let socket = stack.state_dir().join("mcp-restartd.sock");
+    for _ in 0..2 {
+        fs::remove_file(&socket).unwrap();
+        daemon.line("listening again").unwrap();
+        assert_eq!(stack.daemon_pid(), daemon.pid());
+    }
+    stack.ctl(&["stop", "a"]).ok();
+    stack.ctl(&["down"]).ok();
+    assert!(!socket.exists());
+}
+
+#[test]
 fn a_daemon_whose_state_dir_is_gone_still_ends_with_everything_below_it() {
     let mark = format!("homeless-{}", std::process::id());
     let mut entry = sleeper("a");

@@ -13,6 +13,7 @@ mod arguments;
 mod bridge;
 mod check;
 mod children;
+mod entrance;
 mod fleet;
 mod fork_server;
 mod governance;

@@ -11,6 +11,7 @@
 use crate::arguments::Arguments;
 use crate::bridge::{self, Beginning};
 use crate::children::Children;
+use crate::entrance::Entrance;
 use crate::fleet::{self, Fleet, FleetSetup, another_upgrade};
 use crate::governance::{Gate, Journal, Note};
 use crate::last_good::{self, FirstConfig};
@@ -33,7 +34,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::UnixListener;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -94,9 +94,7 @@ impl Daemon<'_> {
         let mut signals = Signals::new(self.arguments.ends_with_stdin)?;
         let own = Program::own()?;
         let (beginning, bridge_program) = self.endpoint(&own)?;
-        let (listener, socket) = self.state_dir.listen()?;
-        listener.set_nonblocking(true)?;
-        let listener = UnixListener::from_std(listener)?;
+        let (mut entrance, listeners) = Entrance::open(&self.state_dir)?;
         let children = Children::start(self.descriptors.inherited)?;
         for warning in mcp_restart_config::warnings(&self.first.config) {
             tracing::warn!("{warning}");
@@ -133,7 +131,7 @@ impl Daemon<'_> {
             under_way: TaskTracker::new(),
         });
         let room = Room::within(self.descriptors.own);
-        tokio::spawn(server::serve(listener, room, Arc::clone(&context)));
+        tokio::spawn(server::serve(listeners, room, Arc::clone(&context)));
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),
@@ -142,7 +140,10 @@ impl Daemon<'_> {
             "serving"
         );
         let managed = context.manager.is_some();
-        let path = until_ended(&fleet, &mut inbox, &mut signals, managed).await;
+        let path = tokio::select! {
+            path = until_ended(&fleet, &mut inbox, &mut signals, managed) => path,
+            never = entrance.keep() => match never {},
+        };
         let end = if let Some(path) = path {
             tracing::info!(%path, "ending: every agent is stopped");
             // Whoever else wishes the end waits for it too.
@@ -163,7 +164,7 @@ impl Daemon<'_> {
             }
             End::MadeWay
         };
-        drop(socket);
+        drop(entrance);
         context.under_way.close();
         // Before the bridge ends, which has to pass on what it is answered.
         let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;

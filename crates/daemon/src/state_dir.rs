@@ -121,6 +121,18 @@ impl StateDir {
         &self.path
     }
 
+    /// That the lock has its name still. Without that another daemon may have taken the folder.
+    pub(crate) fn check_lock(&self) -> Result<(), StateDirError> {
+        let path = self.path.join("mcp-restartd.lock");
+        match LockFile::holder(&path) {
+            Ok(Some(holder)) if holder == std::process::id() => Ok(()),
+            found => {
+                let source = found.err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
+                Err(StateDirError::Io { tried: "find the lock", path, source })
+            }
+        }
+    }
+
     /// Listens on the daemon's socket. One that a dead daemon left is replaced: its lock is ours.
     pub(crate) fn listen(&self) -> Result<(UnixListener, Socket), StateDirError> {
         let path = socket_of(&self.path)?;
@@ -141,9 +153,21 @@ impl StateDir {
     }
 }
 
+impl Socket {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it has its name still.
+    pub(crate) fn is_there(&self) -> bool {
+        inode_of(&self.path).is_ok_and(|inode| inode == self.inode)
+    }
+}
+
 impl Drop for Socket {
     fn drop(&mut self) {
-        if inode_of(&self.path).is_ok_and(|inode| inode == self.inode) {
+        if self.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

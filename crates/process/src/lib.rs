@@ -61,5 +61,6 @@ pub use peer::{
     TcpPeer, effective_uid, has_hung_up, is_open_below, owner_of_socket, peer_of_socket, tcp_peer,
 };
 pub use signal::Signal;
+pub use system::wait_for_removal;
 
 pub use libc::{EAGAIN, EINVAL, EPIPE};

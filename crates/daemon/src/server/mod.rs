@@ -101,13 +101,19 @@ pub(crate) enum Word {
     Refused(Failure),
 }
 
-/// Accepts connections for as long as it is polled, as many as there is room for.
-pub(crate) async fn serve(listener: UnixListener, room: Room, context: Arc<Context>) {
+/// Accepts connections for as long as it is polled, as many as there is room for. The latest listener that it was given
+/// is the one.
+pub(crate) async fn serve(mut listeners: mpsc::Receiver<UnixListener>, room: Room, context: Arc<Context>) {
+    let Some(mut listener) = listeners.recv().await else { return };
     let mut door = Door { room, context, served: JoinSet::new(), guests: Vec::new() };
     let mut last_shortage: Option<Instant> = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            Some(another) = listeners.recv() => {
+                listener = another;
+                continue;
+            }
             Some(ended) = door.served.join_next_with_id() => {
                 door.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 continue;

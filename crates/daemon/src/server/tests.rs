@@ -89,7 +89,9 @@ impl Served {
             wishes: wishing,
             under_way: TaskTracker::new(),
         };
-        tokio::spawn(serve(listener, room, Arc::new(context)));
+        let (give, listeners) = mpsc::channel(1);
+        give.try_send(listener).unwrap();
+        tokio::spawn(serve(listeners, room, Arc::new(context)));
         Self { folder, socket, wishes }
     }
 

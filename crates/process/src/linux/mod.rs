@@ -1,6 +1,7 @@
 //! What only Linux has: subreapers, death signals, process and signal descriptors, memory shared until exec.
 
 mod launch;
+mod removal;
 mod sibling;
 mod signals;
 mod sock_diag;
@@ -8,6 +9,7 @@ pub(crate) mod tcp;
 pub(crate) mod tree;
 
 pub(crate) use launch::{close_on_exec_from, die_with, start};
+pub use removal::wait_for_removal;
 pub use sibling::CAN_FORK_SIBLINGS;
 pub(crate) use sibling::{address_of_argument, fork_sibling, write_own_memory};
 pub(crate) use signals::SignalSource;

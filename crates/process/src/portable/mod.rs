@@ -23,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A process can only fork children of its own.
 pub const CAN_FORK_SIBLINGS: bool = false;
@@ -41,6 +41,11 @@ pub(crate) fn own_executable() -> io::Result<PathBuf> {
 /// [`ORPHANS_COME_BACK`]: tree::ORPHANS_COME_BACK
 pub fn become_subreaper() -> io::Result<()> {
     Ok(())
+}
+
+/// Nobody tells when the name of a file goes.
+pub fn wait_for_removal(_: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// See [`CAN_FORK_SIBLINGS`].

@@ -1,0 +1,21 @@
+//! Hearing of it when the name of a file goes.
+
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use std::io;
+use std::path::Path;
+
+/// Blocks until something may have happened to the name of a file: it was removed, or given to another one.
+pub fn wait_for_removal(path: &Path) -> io::Result<()> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC)?;
+    // A file that is open loses a link with its name, which is a change of its attributes.
+    let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_DELETE_SELF;
+    inotify.add_watch(path, events | AddWatchFlags::IN_DONT_FOLLOW)?;
+    loop {
+        match inotify.read_events() {
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
