@@ -2,7 +2,7 @@
 
 use mcp_restart_process::file::open_log;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ impl Log {
     }
 
     fn append(&mut self, mut bytes: &[u8]) {
-        self.reopen_if_deleted();
+        self.reopen_if_taken_away();
         while !bytes.is_empty() {
             let Some(room) = self.room_for(bytes) else {
                 self.rotate();
@@ -127,10 +127,12 @@ impl Log {
         }
     }
 
-    /// What somebody deleted would take in the rest unseen.
-    fn reopen_if_deleted(&mut self) {
+    /// What somebody deleted, or moved away to keep it, would take in the rest unseen.
+    fn reopen_if_taken_away(&mut self) {
         let Some(rotation) = &mut self.rotation else { return };
-        if self.file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+        let named = fs::symlink_metadata(&self.path).map(|metadata| inode_of(&metadata));
+        let own = self.file.metadata().map(|metadata| inode_of(&metadata));
+        if !matches!((named, own), (Ok(named), Ok(own)) if named == own)
             && let Ok(file) = open_log(&self.path)
         {
             rotation.size = file.metadata().map_or(0, |metadata| metadata.len());
@@ -220,6 +222,10 @@ fn note_line(at_line_start: bool, text: &str) -> String {
     format!("{begin}--- mcp-restart: {text} ---\n")
 }
 
+fn inode_of(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
 fn last_byte(file: &File, size: u64) -> Option<u8> {
     let mut byte = [0];
     file.read_exact_at(&mut byte, size.checked_sub(1)?).ok()?;
@@ -257,14 +263,26 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_somebody_deleted_is_begun_anew() {
+    fn a_log_that_somebody_deleted_or_moved_away_is_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.log");
+        let (path, elsewhere) = (folder.path().join("a.log"), folder.path().join("a.log-20261201"));
         let mut log = Log::open(&path, 1000, 2).unwrap();
         log.write(b"one\n");
         fs::remove_file(&path).unwrap();
         log.write(b"two\n");
         assert_eq!(read(&path), "two\n");
+        fs::rename(&path, &elsewhere).unwrap();
+        log.write(b"three\n");
+        assert_eq!((read(&elsewhere), read(&path)), ("two\n".into(), "three\n".into()));
+        // As those do who make the next file themselves.
+        fs::rename(&path, &elsewhere).unwrap();
+        fs::write(&path, "").unwrap();
+        log.write(b"four\n");
+        assert_eq!((read(&elsewhere), read(&path)), ("three\n".into(), "four\n".into()));
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join("link")).unwrap();
+        fs::rename(folder.path().join("link"), &path).unwrap();
+        log.write(b"five\n");
+        assert_eq!(read(&elsewhere), "three\n", "a link is not followed");
     }
 
     #[test]
