@@ -11,6 +11,7 @@
 mod support;
 
 mod command_line;
+mod conversations;
 mod crash;
 mod daemon;
 mod demo;

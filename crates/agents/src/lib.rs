@@ -29,7 +29,7 @@ use mcp_restart_config::{Agent, Kind};
 use serde_json::{Value, json};
 
 pub use conversation::{Transcripts, is_session_id, live_session, live_session_file, transcripts};
-pub use prompt::{restart_prompt, rollback_prompt};
+pub use prompt::{reboot_prompt, restart_prompt, rollback_prompt};
 
 /// The name under which the restart server is wired into an agent.
 pub const SERVER_NAME: &str = "restart";

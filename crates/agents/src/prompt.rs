@@ -1,4 +1,4 @@
-//! The words by which a resumed agent learns that it was restarted.
+//! The words by which an agent that goes on learns why it was interrupted.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,16 @@ pub fn restart_prompt(by: &str, generation: u64, notes: &[&str], config_diff: &[
     if notes.is_empty() {
         prompt.push_str(" The tool get_handoff tells more.");
     }
-    for note in notes {
-        let _ = write!(prompt, "\n\nNote: {note}");
-    }
-    prompt
+    prompt + &noted(notes)
+}
+
+/// The prompt of a process whose predecessor ended with the machine. Notes are those that it had not read.
+pub fn reboot_prompt(generation: u64, notes: &[&str]) -> String {
+    format!(
+        "You were started again by mcp-restart: your last process ended with the machine, or the container, that it ran on; \
+         this is launch {generation}. What you were doing may have been cut off: look before you go on.{}",
+        noted(notes)
+    )
 }
 
 /// The prompt of a process that runs the last launch that stayed up, since the one that `by` had asked for did not
@@ -33,10 +39,11 @@ pub fn rollback_prompt(by: &str, generation: u64, notes: &[&str], config_diff: &
         " Do not ask for the same restart again before the entry is mended: lastExit in list_agents and the tool \
          agent_logs tell how that launch ended.",
     );
-    for note in notes {
-        let _ = write!(prompt, "\n\nNote: {note}");
-    }
-    prompt
+    prompt + &noted(notes)
+}
+
+fn noted(notes: &[&str]) -> String {
+    notes.iter().flat_map(|note| ["\n\nNote: ", note]).collect()
 }
 
 #[cfg(test)]
@@ -58,6 +65,16 @@ mod tests {
         let prompt = rollback_prompt("yourself", 3, &["go on"], &["args".into()]);
         insta::assert_snapshot!(prompt, @r"
         You were restarted by mcp-restart on behalf of yourself, but the new launch did not live and was rolled back: you run the last launch that stayed up; restart 3 is done. Changed in the launch that failed: args. Do not ask for the same restart again before the entry is mended: lastExit in list_agents and the tool agent_logs tell how that launch ended.
+
+        Note: go on
+        ");
+    }
+
+    #[test]
+    fn who_ended_with_the_machine_is_told_of_that() {
+        let prompt = reboot_prompt(4, &["go on"]);
+        insta::assert_snapshot!(prompt, @r"
+        You were started again by mcp-restart: your last process ended with the machine, or the container, that it ran on; this is launch 4. What you were doing may have been cut off: look before you go on.
 
         Note: go on
         ");

@@ -272,6 +272,9 @@ fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Reco
     });
     let text = format!("{name} ended while no daemon ran: generation {generation}, {}", how(&exit));
     record.generation = record.generation.max(*generation);
+    if facts.boot_id != boot_id() && exit.reason == ExitReason::Lost {
+        record.interrupted = Some(*generation);
+    }
     record.state = Some(state);
     record.last_exit = Some(exit);
     Some(Recovered { agent: Some(name.clone()), text, attention: false })

@@ -117,7 +117,7 @@ impl FleetTask {
     fn start_again(&mut self, entry: &Entry, intent: &Intent) -> Result<(), Failure> {
         let (name, path) = (&entry.agent.name, intent.path());
         let entry = &if path == RestartPath::Autostart { self.autostarted(entry) } else { entry.clone() };
-        let launch = self.prepare(entry, path, None)?;
+        let launch = self.prepare_plain_start(entry, path)?;
         handoff::discard_next(&self.state_dir, name);
         self.order_launch(entry, None);
         let pending = Pending::Unattended {

@@ -6,10 +6,11 @@ use super::config_watch::Entry;
 use super::intent::{Goal, Intent};
 use super::launch::{self, Launch, Surroundings};
 use super::repetition::{self, ReplayKey};
+use super::store::AgentRecord;
 use super::task::{Audience, FleetTask, Pending};
 use super::{Lifecycle, Reply, handoff, rights, sessions};
 use mcp_restart_agents::Restart;
-use mcp_restart_config::{Agent, Control};
+use mcp_restart_config::{self as config, Agent, Control};
 use mcp_restart_protocol::agent::Resume;
 use mcp_restart_protocol::answer::{AgentAnswer, Caller, ErrorCode, Failure, Handoff, Note, RestartAnswer};
 use mcp_restart_protocol::paths::RestartPath;
@@ -200,11 +201,32 @@ impl FleetTask {
                 let resume = self.store.intent(name).and_then(|intent| intent.resume);
                 self.prepare_restart(entry, path, &handoff, &handoff::asker(&handoff), resume)
             }
-            None => self.prepare(entry, path, None),
+            None => self.prepare_plain_start(entry, path),
         }
     }
 
     /// The launch of a restart, whose prompt says who asked for it and what they wrote.
+    /// The launch of a start that joins nothing. An agent whose last process ended with the machine goes on as its entry
+    /// says of restarts, with the notes that it had not read.
+    pub(super) fn prepare_plain_start(
+        &mut self,
+        entry: &Entry,
+        path: RestartPath,
+    ) -> Result<Launch, Failure> {
+        let name = &entry.agent.name;
+        if !self.store.agent(name).is_some_and(AgentRecord::was_interrupted) {
+            return self.prepare(entry, path, None);
+        }
+        let generation = self.members.generation(name).saturating_add(1);
+        let unread = handoff::read_present(&self.state_dir, name).filter(|present| present.read_at.is_none());
+        let notes = unread.as_ref().map(|present| handoff::notes_for_prompt(present, name));
+        let prompt = mcp_restart_agents::reboot_prompt(generation, &notes.unwrap_or_default());
+        let restart =
+            (entry.agent.resume == config::Resume::Same).then_some((None, Restart { prompt: Some(&prompt) }));
+        let launch = self.prepare(entry, path, restart)?;
+        Ok(Launch { handoff: unread.map(Box::new), ..launch })
+    }
+
     pub(super) fn prepare_restart(
         &mut self,
         entry: &Entry,

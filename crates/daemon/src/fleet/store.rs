@@ -4,7 +4,7 @@ use super::intent::Intent;
 use super::rollback::{self, Launches};
 use super::sessions::Session;
 use mcp_restart_process::read_regular;
-use mcp_restart_protocol::agent::{AgentState, LastExit};
+use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::RestartAnswer;
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_supervisor::UnderWay;
@@ -72,9 +72,26 @@ pub(super) struct AgentRecord {
     /// The conversation that its present or last process has or had.
     #[serde(default)]
     pub session: Option<Session>,
+    /// The number of the launch that ended with the machine, or with its container.
+    #[serde(default)]
+    pub interrupted: Option<u64>,
     /// When it restarted itself, within the window of its limit.
     #[serde(default)]
     pub self_restarts: VecDeque<Timestamp>,
+}
+
+impl AgentRecord {
+    /// Whether the last process ended with the machine: whoever starts the agent again lets it go on.
+    pub(super) fn was_interrupted(&self) -> bool {
+        self.interrupted == Some(self.generation)
+    }
+
+    /// The machine was started anew: what the daemon's shutdown ended was ended for that.
+    fn note_shutdown(&mut self) {
+        if self.last_exit.as_ref().is_some_and(|exit| exit.reason == ExitReason::Shutdown) {
+            self.interrupted = Some(self.generation);
+        }
+    }
 }
 
 /// The answer to a restart with a request id.
@@ -113,6 +130,9 @@ impl Store {
             None => fault.is_none(),
         };
         let mut state = found.unwrap_or_default();
+        if state.boot_id != boot_id {
+            state.agents.values_mut().for_each(AgentRecord::note_shutdown);
+        }
         state.version = VERSION;
         boot_id.clone_into(&mut state.boot_id);
         state.clean = false;
