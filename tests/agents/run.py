@@ -4,7 +4,7 @@
 The daemon starts each in a pseudo-terminal with injection. It reaches the endpoint and calls restart_agent on itself
 with a note; its entry has another model by then. Its second incarnation is in the same conversation, was told the
 note by its prompt, has the changed argument, and reads the note with get_handoff. And one whose entry has a flag that it does not
-know comes back with the launch that it had. Claude Code shows further what hook.py and stdio_client.py tell of.
+know, or names a file that is not there, comes back with the launch that it had. Claude Code shows further what hook.py and stdio_client.py tell of.
 
 usage: run.py PROGRAMS [KIND…]   the folder with mcp-restartd, mcp-restart-http and mcp-restartctl; without a kind claude and
                                  codex, and all others too if MCP_RESTART_PROVE_AGENTS is set
@@ -45,6 +45,8 @@ class Agent:
     before = ""
     # Further fields of its entry.
     fields = {}
+    # Arguments with which it cannot work, each for an entry of its own.
+    bad_arguments = ("--no-such-flag",)
 
     @staticmethod
     def arguments(model, prompt):
@@ -57,6 +59,7 @@ class Claude(Agent):
     packages = HERE
     program = "node_modules/@anthropic-ai/claude-code-linux-{npm}/claude"
     before = 'CALL Bash {"command": "true"} '
+    bad_arguments = ("--no-such-flag", "--settings=no-such-file.json")
 
     @staticmethod
     def arguments(model, prompt):
@@ -169,8 +172,9 @@ def main():
     for agent in (AGENTS[kind] for kind in kinds):
         with started(agent) as (stack, model):
             restart_by_itself(agent, stack, model)
-        with started(agent) as (stack, model):
-            come_back_from_a_bad_launch(agent, stack, model)
+        for argument in agent.bad_arguments:
+            with started(agent) as (stack, model):
+                come_back_from_a_bad_launch(agent, argument, stack, model)
     if Claude.kind in kinds:
         with started(Claude) as (stack, model):
             hook.prove(stack, model, FIRST_MODEL)
@@ -214,19 +218,19 @@ def restart_by_itself(agent, stack, model):
     print(f"{agent.kind} restarted itself in {second['sessionId']}: process {started['pid']} became {second['pid']}")
 
 
-def come_back_from_a_bad_launch(agent, stack, model):
-    """Its new entry has a flag that it does not know: the launch that stayed up is started again, and told so."""
+def come_back_from_a_bad_launch(agent, argument, stack, model):
+    """Its new entry cannot work: the launch that stayed up is started again, and told so."""
     stack.ctl("start", agent.kind)
     first = until(BOOT_SECONDS, "the endpoint to be reached", lambda: connected(stack, agent, 1))
-    stack.ctl("set", agent.kind, f"args={json.dumps(['--no-such-flag', first_prompt(agent)])}")
+    stack.ctl("set", agent.kind, f"args={json.dumps([argument, first_prompt(agent)])}")
     model.wake(FIRST_MODEL)
     third = until(TURN_SECONDS, "the launch that stayed up", lambda: connected(stack, agent, 3))
     turns = turns_until(model, "get_handoff")
     assert handoff_in(turns[-1].results[-1])["rolledBack"], turns[-1]
     assert third["sessionId"] and first["sessionId"] in (None, third["sessionId"]), (first, third)
     command_line = Path(f"/proc/{third['pid']}/cmdline").read_text()
-    assert FIRST_MODEL in command_line and "--no-such-flag" not in command_line, command_line
-    print(f"{agent.kind} was brought back in {third['sessionId']}: process {first['pid']} became {third['pid']}")
+    assert FIRST_MODEL in command_line and argument not in command_line, command_line
+    print(f"{agent.kind} was brought back from {argument} in {third['sessionId']}: process {first['pid']} became {third['pid']}")
 
 
 def check(agent, first, second, turns):
