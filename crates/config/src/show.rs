@@ -25,14 +25,17 @@ pub fn config(config: &Config) -> Value {
 pub fn agent(agent: &Agent) -> Value {
     let mut fields = agent_fields(agent);
     fields.insert("args".to_owned(), redacted_args(&agent.args).into());
-    if let Some(Value::Object(variables)) = fields.get_mut("env") {
-        for (name, value) in variables {
-            if is_secret_name(name) || value.as_str().is_some_and(has_password) {
-                *value = REDACTED.into();
-            }
-        }
-    }
+    fields.insert("env".to_owned(), variables(&agent.env));
     Value::Object(fields)
+}
+
+/// Variables, without the secrets among them.
+pub fn variables<'a>(variables: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
+    let shown = variables.into_iter().map(|(name, value)| {
+        let is_secret = is_secret_name(name) || has_password(value);
+        (name.clone(), Value::from(if is_secret { REDACTED } else { value }))
+    });
+    Value::Object(shown.collect())
 }
 
 /// The fields of the top level that a re-read does not apply, secrets and all.

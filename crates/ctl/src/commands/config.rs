@@ -62,7 +62,7 @@ fn show(context: &Context, name: Option<&str>) -> Result<(), Problem> {
     context.screen.value(&shown)
 }
 
-/// What a start would execute.
+/// What a start would execute. The variables are those that the kind of agent needs, over the entry's.
 fn launch(context: &Context, config: &Config, agent: &Agent) -> Result<Value, Problem> {
     let file = lookup::mcp_config_file(&context.place()?.state_dir, &agent.name).display().to_string();
     let url = lookup::bridge_url(config.host, config.port);
@@ -74,7 +74,12 @@ fn launch(context: &Context, config: &Config, agent: &Agent) -> Result<Value, Pr
     };
     let line = mcp_restart_agents::command_line(agent, circumstances);
     let argv: Vec<String> = std::iter::once(agent.command.clone()).chain(line.arguments).collect();
-    Ok(json!({ "argv": show::arguments(&argv), "cwd": agent.cwd.display().to_string() }))
+    let variables = line.variables.iter().map(|(name, value)| (name, value));
+    Ok(json!({
+        "argv": show::arguments(&argv),
+        "cwd": agent.cwd.display().to_string(),
+        "env": show::variables(variables),
+    }))
 }
 
 fn faults(error: &LoadError) -> Vec<Value> {

@@ -437,6 +437,16 @@ fn a_config_that_is_edited_keeps_its_comments_and_a_bad_edit_changes_nothing() {
 }
 
 #[test]
+fn the_launch_that_is_shown_has_what_the_kind_adds() {
+    let world = World::new();
+    world.write("mcp-restart.config.json", r#"{ "agents": [{ "name": "a", "command": "gemini" }] }"#);
+    let launch = |output: &str| serde_json::from_str::<Value>(output).unwrap()["launch"].take();
+    let shown = launch(&world.run(&["config", "show", "a"]).1);
+    assert_eq!(shown["argv"], serde_json::json!(["gemini", "--session-id=NEW-ID"]));
+    assert_eq!(shown["env"], serde_json::json!({ "GEMINI_CLI_NO_RELAUNCH": "true" }));
+}
+
+#[test]
 fn a_config_check_names_every_fault_and_exits_6() {
     let world = World::new();
     assert_eq!(world.run(&["config", "check"]).0, Exit::ConfigInvalid);
