@@ -70,6 +70,15 @@ fn set_boot(file: &PathBuf) {
     fs::write(file, text.to_string()).unwrap();
 }
 
+/// Writes down what claude does when its user takes up another conversation.
+fn take_up(stack: &Stack, pid: u32, session: &str) {
+    let folder = stack.path().join(".claude");
+    fs::create_dir(folder.join("sessions")).unwrap();
+    let told = json!({ "pid": pid, "sessionId": session }).to_string();
+    fs::write(folder.join(format!("sessions/{pid}.json")), told).unwrap();
+    fs::write(folder.join(format!("projects/here/{session}.jsonl")), "{}").unwrap();
+}
+
 #[test]
 fn after_a_new_boot_an_agent_goes_on_in_its_conversation_with_the_note_that_it_had_not_read() {
     let stack = stack(&["a", "b"]);
@@ -158,4 +167,29 @@ fn a_conversation_goes_on_where_it_was_begun_and_the_answer_says_so() {
     assert!(told(&stack, "a", 2, "--resume").is_some(), "it runs where it was begun");
     stack.ctl(&["restart", "a", "--resume", "fresh"]).ok();
     assert!(stack.path().join("elsewhere/said.a.3").exists());
+}
+
+#[test]
+fn a_conversation_that_was_changed_from_inside_is_known_after_an_accident() {
+    let other = "0190c0de-1234-7abc-8def-0123456789ab";
+    let stack = stack(&["a"]);
+    stack.ctl(&["start", "a"]).ok();
+    let pid = stack.agent("a").pid.unwrap();
+    take_up(&stack, pid, other);
+    crate::support::signal(pid, Signal::KILL);
+    stack.wait_for("a", |view| view.state == AgentState::Exited);
+    stack.ctl(&["restart", "a"]).ok();
+    assert_eq!(told(&stack, "a", 2, "--resume").as_deref(), Some(other));
+}
+
+#[test]
+fn the_next_daemon_knows_as_well_which_conversation_was_taken_up_inside() {
+    let other = "0190c0de-1234-7abc-8def-0123456789ab";
+    let stack = stack(&["a"]);
+    stack.ctl(&["start", "a"]).ok();
+    take_up(&stack, stack.agent("a").pid.unwrap(), other);
+    stack.kill_daemon();
+    stack.ctl(&["up"]).ok();
+    stack.ctl(&["restart", "a"]).ok();
+    assert_eq!(told(&stack, "a", 2, "--resume").as_deref(), Some(other));
 }

@@ -104,12 +104,13 @@ impl FleetTask {
         }
     }
 
-    /// Learns the conversation of a running agent from what its CLI has written down.
-    fn look_up_session(&mut self, name: &str) {
+    /// Learns the conversation of an agent whose process runs, or has just ended, from what its CLI has written down.
+    pub(super) fn look_up_session(&mut self, name: &str) {
         let process = self.members.get(name).and_then(|member| member.report.process);
-        let (Some((pid, generation, _)), Some(agent)) = (process, self.members.launched_entry(name)) else {
-            return;
-        };
+        let Some((pid, generation, _)) = process else { return };
+        // Of a process that an earlier daemon launched the entry is in the store alone.
+        let stored = || self.store.agent(name)?.launches.entry(generation).cloned();
+        let Some(agent) = self.members.launched_entry(name).or_else(stored) else { return };
         let variable = |name: &str| self.variable(&agent, name);
         let mcp_config = launch::mcp_config_file(&self.state_dir, name);
         let file =

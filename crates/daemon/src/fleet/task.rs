@@ -305,6 +305,8 @@ impl FleetTask {
         let Some((generation, first)) = self.members.connected(agent, now) else { return };
         if self.store.is_news(agent, generation, now) {
             self.store.agent_mut(agent).connected = Some((generation, now));
+            // Of a process that ends with the machine this is all that will be known.
+            self.look_up_session(agent);
         }
         if first {
             self.publish(agent);
@@ -358,6 +360,10 @@ impl FleetTask {
     fn report(&mut self, mut report: Report) {
         let name = report.name.clone();
         let answers = std::mem::take(&mut report.answers);
+        if report.process.is_none() {
+            // What it has written down goes on being there if it ended by accident.
+            self.look_up_session(&name);
+        }
         let record = self.store.agent(&name);
         let left = matches!(report.state, AgentState::Stopped | AgentState::Exited | AgentState::Failed);
         let state = left.then_some(report.state);
