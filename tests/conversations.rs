@@ -193,3 +193,15 @@ fn the_next_daemon_knows_as_well_which_conversation_was_taken_up_inside() {
     stack.ctl(&["restart", "a"]).ok();
     assert_eq!(told(&stack, "a", 2, "--resume").as_deref(), Some(other));
 }
+
+#[test]
+fn a_conversation_that_another_agent_has_taken_up_is_not_resumed_beside_it() {
+    let stack = stack(&["a", "b"]);
+    stack.ctl(&["start", "a", "b"]).ok();
+    let id = told(&stack, "a", 1, "--session-id").unwrap();
+    take_up(&stack, stack.agent("b").pid.unwrap(), &id);
+    let answer = stack.json(&["restart", "a"]);
+    assert!(answer["warnings"].to_string().contains("the agent b is in the conversation of a"), "{answer}");
+    assert_eq!(told(&stack, "a", 2, "--resume"), None);
+    assert_ne!(told(&stack, "a", 2, "--session-id").unwrap(), id);
+}

@@ -76,7 +76,10 @@ impl FleetTask {
         if resume == Resume::Fresh || mcp_restart_agents::chooses_conversation(agent) {
             return Ok(Choice::new(new_id, agent));
         }
-        self.look_up_session(&agent.name);
+        // The others' too: one of them may have taken up this agent's conversation.
+        for name in self.members.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>() {
+            self.look_up_session(&name);
+        }
         let known = self.store.agent(&agent.name).and_then(|record| record.session.as_ref());
         let Some(known) = known.filter(|known| mcp_restart_agents::is_session_id(agent.kind, &known.id))
         else {
