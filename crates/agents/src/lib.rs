@@ -27,6 +27,7 @@ mod tests;
 
 use mcp_restart_config::{Agent, Kind};
 use serde_json::{Value, json};
+use std::path::Path;
 
 pub use conversation::{Transcripts, is_session_id, live_session, live_session_file, transcripts};
 pub use prompt::{reboot_prompt, restart_prompt, rollback_prompt};
@@ -86,6 +87,8 @@ pub struct Circumstances<'a> {
     pub conversation: Conversation<'a>,
     /// Of a restart, what the agent is told; none for a start.
     pub restart: Option<Restart<'a>>,
+    /// What [`takes_system_settings`] says of the folder of the MCP config file.
+    pub system_settings: bool,
 }
 
 /// What a restart adds to a launch.
@@ -105,7 +108,7 @@ pub struct CommandLine {
     /// The content of the MCP config file, if the agent is given the endpoint.
     pub mcp_config: Option<String>,
     /// Another file that the agent's CLI is given: its path, and its content.
-    pub companion: Option<(String, &'static str)>,
+    pub companion: Option<(String, String)>,
     /// The settings file, below the working directory, that is to name the server; see [`settings_with_server`].
     pub settings: Option<&'static str>,
     /// The conversation that the process will have, where that is known beforehand.
@@ -138,6 +141,11 @@ pub fn chooses_conversation(agent: &Agent) -> bool {
         Kind::Qwen => qwen::CLI.chooses(&agent.args),
         Kind::Generic => true,
     }
+}
+
+/// Whether a file in this folder may stand for the settings that an agent's CLI has for the whole system.
+pub fn takes_system_settings(folder: &Path) -> bool {
+    gemini::takes_system_settings(folder)
 }
 
 /// A settings file (see [`CommandLine::settings`]) with the server in it; none if there is nothing to change. A text that is no

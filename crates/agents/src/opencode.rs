@@ -121,7 +121,7 @@ pub(crate) fn compose(agent: &Agent, circumstances: Circumstances<'_>) -> Comman
         let model = option_value(&agent.args, &["--model", "-m"]);
         variables.extend(model.map(|model| (MODEL.to_owned(), model.to_owned())));
     }
-    CommandLine { variables, companion: Some((plugin, PLUGIN)), ..line }
+    CommandLine { variables, companion: Some((plugin, PLUGIN.to_owned())), ..line }
 }
 
 /// Where the plugin writes down in which conversation its process is.

@@ -16,7 +16,12 @@ fn agent(entry: &str) -> Agent {
 }
 
 fn start() -> Circumstances<'static> {
-    Circumstances { endpoint: Some(ENDPOINT), conversation: Conversation::New(ID), restart: None }
+    Circumstances {
+        endpoint: Some(ENDPOINT),
+        conversation: Conversation::New(ID),
+        restart: None,
+        system_settings: false,
+    }
 }
 
 fn restart(conversation: Conversation<'static>) -> Circumstances<'static> {
@@ -129,6 +134,24 @@ fn a_gemini_is_wired_in_by_the_projects_settings_where_the_entry_allows_it() {
     assert_eq!(line.settings, Some(".gemini/settings.json"));
     assert_eq!(line.variables, [("GEMINI_CLI_TRUST_WORKSPACE".to_owned(), "true".to_owned())]);
     assert_eq!(command_line(&agent(r#"{"name":"a","command":"gemini"}"#), start()).settings, None);
+}
+
+#[test]
+fn roots_gemini_is_wired_in_by_the_systems_settings_if_there_are_none() {
+    let root = Circumstances { system_settings: true, ..start() };
+    let line = command_line(&agent(r#"{"name":"a","command":"gemini"}"#), root);
+    let (file, text) = line.companion.unwrap();
+    assert_eq!(file, "/state/a.gemini.json");
+    assert!(line.variables.contains(&("GEMINI_CLI_SYSTEM_SETTINGS_PATH".to_owned(), file)));
+    assert!(line.variables.contains(&("GEMINI_CLI_TRUST_WORKSPACE".to_owned(), "true".to_owned())));
+    let settings: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(settings["mcpServers"]["restart"]["httpUrl"], "$MCP_RESTART_URL");
+    for entry in [
+        r#"{"name":"a","command":"gemini","injectMcp":"project"}"#,
+        r#"{"name":"a","command":"gemini","env":{"GEMINI_CLI_SYSTEM_SETTINGS_PATH":"/mine"}}"#,
+    ] {
+        assert_eq!(command_line(&agent(entry), root).companion, None, "{entry}");
+    }
 }
 
 #[test]

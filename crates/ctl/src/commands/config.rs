@@ -64,13 +64,15 @@ fn show(context: &Context, name: Option<&str>) -> Result<(), Problem> {
 
 /// What a start would execute. The variables are those that the kind of agent needs, over the entry's.
 fn launch(context: &Context, config: &Config, agent: &Agent) -> Result<Value, Problem> {
-    let file = lookup::mcp_config_file(&context.place()?.state_dir, &agent.name).display().to_string();
+    let state_dir = context.place()?.state_dir;
+    let file = lookup::mcp_config_file(&state_dir, &agent.name).display().to_string();
     let url = lookup::bridge_url(config.host, config.port);
     let endpoint = Endpoint { url: &url, token: "", mcp_config_file: &file };
     let circumstances = Circumstances {
         endpoint: (agent.inject_mcp != Inject::No).then_some(endpoint),
         conversation: Conversation::New("NEW-ID"),
         restart: None,
+        system_settings: mcp_restart_agents::takes_system_settings(&state_dir),
     };
     let line = mcp_restart_agents::command_line(agent, circumstances);
     let argv: Vec<String> = std::iter::once(agent.command.clone()).chain(line.arguments).collect();

@@ -112,7 +112,9 @@ pub(super) fn prepare(
     let mcp_config_file = mcp_config_file(around.state_dir, &agent.name);
     let mcp_config_text = mcp_config_file.to_string_lossy();
     let endpoint = endpoint(agent, around, &mcp_config_text);
-    let circumstances = Circumstances { endpoint, conversation: choice.conversation(), restart };
+    let system_settings = mcp_restart_agents::takes_system_settings(around.state_dir);
+    let circumstances =
+        Circumstances { endpoint, conversation: choice.conversation(), restart, system_settings };
     let line = mcp_restart_agents::command_line(agent, circumstances);
     let environment = environment(agent, around, endpoint, &line.variables);
     let at = |field| move |failure| at_field(around.config_file, agent, field, failure);
