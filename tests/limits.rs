@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 fn restart(name: &str, wait: bool) -> Request {
@@ -134,17 +135,23 @@ fn whoever_comes_before_the_end_is_told_of_it() {
     stack.ctl(&["start", "a"]).ok();
     ready.next();
     let socket = stack.state_dir().join("mcp-restartd.sock");
+    // All of them have had an answer before the end comes.
+    let (had_one, answered) = mpsc::channel();
     std::thread::scope(|scope| {
         let down = scope.spawn(|| stack.ctl(&["down"]));
         asked.next();
         let clients: Vec<_> = (0..4)
             .map(|_| {
-                scope.spawn(|| {
+                let (socket, had_one) = (&socket, had_one.clone());
+                scope.spawn(move || {
                     let mut refused = 0;
-                    while let Some(answer) = ask_in_one_breath(&socket, start("b", true)) {
+                    while let Some(answer) = ask_in_one_breath(socket, start("b", true)) {
                         match answer {
                             Ok(ServerBody::Failed(Failure { code: ErrorCode::ShuttingDown, .. })) => {
                                 refused += 1;
+                                if refused == 1 {
+                                    had_one.send(()).unwrap();
+                                }
                             }
                             other => panic!("after {refused}: {other:?}"),
                         }
@@ -153,6 +160,7 @@ fn whoever_comes_before_the_end_is_told_of_it() {
                 })
             })
             .collect();
+        (0..4).for_each(|_| answered.recv_timeout(LIMIT).unwrap());
         writeln!(go).unwrap();
         for client in clients {
             assert!(client.join().unwrap() > 0);

@@ -179,7 +179,8 @@ fn hundreds_of_clients_that_never_finish_a_request_keep_nobody_out() {
         Kept { host: host.clone(), stream: None }.call();
         memory()
     };
-    let of_a_full_house = come(1_500);
-    let grown = come(1_500).saturating_sub(of_a_full_house);
-    assert!(grown < 4 * 1024, "the bridge holds {grown} KiB more than before");
+    // What the system gives a program at any moment varies; what is leaked comes with every thousand.
+    let held: Vec<u64> = (0..4).map(|_| come(1_000)).collect();
+    let least = held.windows(2).map(|two| two[1].saturating_sub(two[0])).min().unwrap();
+    assert!(least < 1024, "the bridge holds {held:?} KiB");
 }

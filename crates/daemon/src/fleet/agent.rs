@@ -179,6 +179,14 @@ impl Running {
                     }
                     None => return,
                 },
+                said = heard(&mut self.prepared) => {
+                    // It has nothing to say before its launch: if it is gone, the launch takes another one. Looked
+                    // at before the end of the process that it is to follow.
+                    if said.is_none() {
+                        self.prepared = None;
+                    }
+                    continue;
+                }
                 said = heard(&mut self.task.link) => match self.understand(said) {
                     Some(event) => event,
                     None => continue,
@@ -188,13 +196,6 @@ impl Running {
                     if said.is_none() {
                         self.retiring = None;
                         self.tell(false, Vec::new());
-                    }
-                    continue;
-                }
-                said = heard(&mut self.prepared) => {
-                    // It has nothing to say before its launch: if it is gone, the launch takes another one.
-                    if said.is_none() {
-                        self.prepared = None;
                     }
                     continue;
                 }
