@@ -23,13 +23,16 @@ use std::time::Duration;
 /// How many launches that were rolled back are remembered.
 const BAD_MAX: usize = 8;
 
+/// How many launches that were ordered, and of which no process was seen yet, are remembered.
+const COMING_MAX: usize = 8;
+
 /// What is kept of an agent's launches.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Launches {
-    /// Ordered, and not seen to live yet.
+    /// Ordered, and not seen to live yet: the first of them may be about to, while more are ordered.
     #[serde(default)]
-    coming: Option<Coming>,
+    coming: VecDeque<Coming>,
     /// The last one that was seen.
     #[serde(default)]
     present: Option<Present>,
@@ -74,7 +77,18 @@ impl Launches {
     /// An entry is about to be launched, with `trial` as long as it takes to prove itself.
     pub(super) fn order(&mut self, entry: &Arc<Agent>, trial: Option<Duration>) {
         let trial_ms = trial.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-        self.coming = Some(Coming { entry: Kept(Arc::clone(entry)), trial_ms });
+        self.coming.push_back(Coming { entry: Kept(Arc::clone(entry)), trial_ms });
+        self.coming.drain(..self.coming.len().saturating_sub(COMING_MAX));
+    }
+
+    /// Whatever was ordered has come, or will not.
+    pub(super) fn nothing_comes(&mut self) {
+        self.coming.clear();
+    }
+
+    /// Whether [`Launches::nothing_comes`] would change anything.
+    pub(super) fn something_comes(&self) -> bool {
+        !self.coming.is_empty()
     }
 
     /// A process of this launch lives, or did. It is the one that was ordered, or the last good one again.
@@ -84,13 +98,16 @@ impl Launches {
         }
         let good = self.last_good().cloned();
         let is = |entry: &Agent| entry.fingerprint() == hash;
-        let (entry, trial_ms) = if let Some(coming) = self.coming.take_if(|coming| is(&coming.entry.0)) {
+        let ordered = self.coming.iter().position(|coming| is(&coming.entry.0));
+        // Those that were ordered before it never came.
+        let ordered = ordered.and_then(|at| self.coming.drain(..=at).next_back());
+        let (entry, trial_ms) = if let Some(coming) = ordered {
             (Some(coming.entry), coming.trial_ms)
         } else {
             let again = good.clone().filter(|good| is(good));
-            if again.is_some() {
+            if again.is_some() && self.is_on_trial() {
                 self.fails();
-                self.coming = None;
+                self.coming.clear();
             }
             (again.map(Kept), None)
         };
@@ -104,9 +121,8 @@ impl Launches {
         let present = self.present.as_ref().filter(|present| !present.stays_up);
         let failed = present.map(|present| &present.entry);
         // Of one that could not even be executed there is no more than that it was ordered.
-        let Some(failed) = failed.or(self.coming.as_ref().map(|coming| &coming.entry)).cloned() else {
-            return;
-        };
+        let ordered = self.coming.iter().find(|coming| coming.trial_ms.is_some());
+        let Some(failed) = failed.or(ordered.map(|coming| &coming.entry)).cloned() else { return };
         self.bad.retain(|bad| !bad.0.launches_like(&failed.0));
         self.bad.push_back(failed);
         self.bad.drain(..self.bad.len().saturating_sub(BAD_MAX));
@@ -120,6 +136,11 @@ impl Launches {
         (present.stays_up, present.trial_ms) = (true, None);
         self.good = None;
         self.bad.retain(|bad| !bad.0.launches_like(&present.entry.0));
+    }
+
+    fn is_on_trial(&self) -> bool {
+        let present = self.present.as_ref().and_then(|present| present.trial_ms);
+        present.is_some() || self.coming.iter().any(|coming| coming.trial_ms.is_some())
     }
 
     /// Whether that is still to be written down of the present launch.
@@ -289,6 +310,26 @@ mod tests {
         launches.lives(3, entry("one", "{}").fingerprint(), Timestamp(3000));
         assert!(launches.is_known_bad(&entry("two", "{}")) && !launches.is_known_bad(&entry("one", "{}")));
         assert_eq!((good(&launches), launches.generation()), (Some("one"), Some(3)));
+    }
+
+    #[test]
+    fn of_launches_that_are_ordered_at_once_none_is_taken_for_the_rollback_of_another() {
+        for trial in [None, Some(SECONDS)] {
+            let mut launches = Launches::default();
+            launch(&mut launches, 1, "one", false);
+            launches.stays_up(1);
+            launches.order(&entry("one", "{}"), None);
+            launches.order(&entry("two", "{}"), trial);
+            launches.order(&entry("one", "{}"), None);
+            let one = entry("one", "{}").fingerprint();
+            launches.lives(2, one, Timestamp(2000));
+            launches.lives(3, one, Timestamp(3000));
+            assert!(
+                !launches.is_known_bad(&entry("two", "{}")) && !launches.is_known_bad(&entry("one", "{}"))
+            );
+            assert_eq!(launches.generation(), Some(3));
+            assert!(!launches.something_comes());
+        }
     }
 
     #[test]

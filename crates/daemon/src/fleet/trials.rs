@@ -91,12 +91,18 @@ impl FleetTask {
         let is_proved = report.stays_up && (is_new || launches.is_to_prove(*generation));
         let is_over = report.process.is_none() && report.under_way.is_none() && !self.trials.contains(name);
         let is_ended = is_over && launches.unfinished().is_some();
+        let is_quiet =
+            report.under_way.is_none() && self.members.is_latest(report) && !self.waiting.contains(name);
+        let is_forgotten = is_quiet && launches.something_comes();
         let falls_back = report.last_exit.as_ref().is_some_and(|exit| exit.reason == ExitReason::RolledBack);
         if is_new && falls_back {
             self.note_rollback(name, *generation);
         }
         if is_new && let (Some((.., started_at)), Some(launched)) = (report.process, &report.launched) {
             self.store.agent_mut(name).launches.lives(*generation, launched.hash, started_at);
+        }
+        if is_forgotten {
+            self.store.agent_mut(name).launches.nothing_comes();
         }
         if is_proved {
             self.store.agent_mut(name).launches.stays_up(*generation);
