@@ -179,8 +179,9 @@ fn hundreds_of_clients_that_never_finish_a_request_keep_nobody_out() {
         Kept { host: host.clone(), stream: None }.call();
         memory()
     };
-    // What the system gives a program at any moment varies; what is leaked comes with every thousand.
+    // What the allocator holds varies and comes to an end; a connection that is leaked, of 16 KiB at the least, comes again
+    // with every client.
     let held: Vec<u64> = (0..4).map(|_| come(1_000)).collect();
     let least = held.windows(2).map(|two| two[1].saturating_sub(two[0])).min().unwrap();
-    assert!(least < 1024, "the bridge holds {held:?} KiB");
+    assert!(least < 4 * 1024, "the bridge holds {held:?} KiB");
 }
