@@ -205,31 +205,54 @@ fn a_thousand_connections_of_one_program_keep_nobody_out() {
     assert!(descriptors < 200, "{descriptors} descriptors for {} connections", silent.len());
 }
 
+/// A daemon that may have so many descriptors.
+fn daemon_with_descriptors(stack: &Stack, descriptors: u32) -> Daemon {
+    let plain = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
+    let mut limited = bare_command("bash");
+    limited.args(["-c", &format!("ulimit -n {descriptors}; exec \"$@\""), "-"]);
+    limited.arg(plain.get_program()).args(plain.get_args());
+    limited.current_dir(stack.path()).env("HOME", stack.path());
+    let daemon = Daemon::started(limited);
+    daemon.line("the endpoint is served").unwrap();
+    daemon
+}
+
+/// The processes of the agents that run.
+fn running(stack: &Stack) -> Vec<u32> {
+    let list = stack.json(&["list"]);
+    let pids = list["agents"].as_array().unwrap().iter().filter_map(|agent| agent["pid"].as_u64());
+    pids.map(|pid| u32::try_from(pid).unwrap()).collect()
+}
+
 #[test]
 fn a_daemon_that_runs_out_of_descriptors_says_so_and_keeps_what_runs() {
     let names: Vec<_> = (0..40).map(|index| format!("a{index}")).collect();
     let stack = Stack::new(&json!(names.iter().map(|name| sleeper(name)).collect::<Vec<_>>()));
-    let plain = stack.command(env!("CARGO_BIN_EXE_mcp-restartd"));
-    let mut limited = bare_command("bash");
-    limited.args(["-c", "ulimit -n 48; exec \"$@\"", "-"]).arg(plain.get_program()).args(plain.get_args());
-    limited.current_dir(stack.path()).env("HOME", stack.path());
-    let daemon = Daemon::started(limited);
-    daemon.line("the endpoint is served").unwrap();
+    let _daemon = daemon_with_descriptors(&stack, 48);
     let run = stack.ctl(&["start", "--all"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("Too many open files"), "{run:?}");
-    let running = || {
-        let list = stack.json(&["list"]);
-        let pids = list["agents"].as_array().unwrap().iter().filter_map(|agent| agent["pid"].as_u64());
-        pids.map(|pid| u32::try_from(pid).unwrap()).collect::<Vec<_>>()
-    };
-    let before = running();
+    let before = running(&stack);
     assert!(!before.is_empty() && before.len() < names.len(), "{}", before.len());
     assert!(before.iter().all(|pid| lives(*pid)));
     stack.ctl(&["stop", "--all"]).ok();
     assert!(!before.iter().any(|pid| lives(*pid)));
     stack.ctl(&["start", "a39"]).ok();
     stack.ctl(&["restart", "a39"]).ok();
+}
+
+#[test]
+fn a_daemon_with_fewer_descriptors_than_agents_can_be_asked_and_stops_them_all() {
+    let names: Vec<_> = (0..60).map(|index| format!("a{index}")).collect();
+    let stack = Stack::up(&json!(names.iter().map(|name| sleeper(name)).collect::<Vec<_>>()));
+    stack.ctl(&["start", "--all"]).ok();
+    let before = running(&stack);
+    stack.kill_daemon();
+    let _daemon = daemon_with_descriptors(&stack, 48);
+    assert_eq!(running(&stack), before);
+    assert_eq!(before.len(), names.len());
+    stack.ctl(&["stop", "--all"]).ok();
+    assert!(!before.iter().any(|pid| lives(*pid)));
 }
 
 /// Sets how many descriptors a process may have, from now on and for the whole of it.

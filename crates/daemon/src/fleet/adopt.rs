@@ -1,13 +1,13 @@
 //! What an earlier daemon left running, taken on again.
 
 use super::intent::{Finish, Goal, Intent, Living};
-use super::link::{Link, is_understood};
+use super::link::{Link, RESERVE, is_understood};
 use super::members::Members;
 use super::store::{AgentRecord, Store};
 use super::tokens;
 use futures_util::future::join_all;
 use mcp_restart_config::lookup;
-use mcp_restart_process::{Lost, boot_id};
+use mcp_restart_process::{Lost, boot_id, leave_descriptors};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Recovered;
 use mcp_restart_protocol::paths::RestartPath;
@@ -117,8 +117,9 @@ pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
 
 async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
     let files = RunFiles::new(state_dir, &found.id);
-    let (mut link, mut described, mut fault) = (None, None, None);
-    if matches!(found.lock, Ok(Some(_))) {
+    let (mut link, mut described) = (None, None);
+    let mut fault = leave_descriptors(RESERVE).err();
+    if fault.is_none() && matches!(found.lock, Ok(Some(_))) {
         match &found.facts {
             Some(Ok(facts)) if !is_understood(facts) => {
                 match timeout(DESCRIBE_LIMIT, Link::connect_foreign(&files, facts)).await {

@@ -13,10 +13,11 @@
 use super::Message;
 use super::handoff;
 use super::launch::Launch;
-use super::link::Link;
+use super::link::{Link, RESERVE};
 use super::sessions::Session;
 use crate::children::Children;
 use mcp_restart_config::Agent;
+use mcp_restart_process::leave_descriptors;
 use mcp_restart_process::tree::Process;
 use mcp_restart_protocol::agent::{AgentState, LastExit};
 use mcp_restart_protocol::paths::RestartPath;
@@ -31,8 +32,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long after a shim could not be reached it is tried again.
-const UNREACHED_PAUSE: Duration = Duration::from_secs(1);
+/// How long after a shim could not be reached for the first time it is tried again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Each pause is twice as long as the one before, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the fleet task tells an agent task.
 #[derive(Debug)]
@@ -121,7 +124,10 @@ impl AgentTask {
     /// Starts the task; the sender takes its orders.
     pub(super) fn start(self) -> mpsc::UnboundedSender<Order> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(Running { task: self, prepared: None, retiring: None, seen: 0 }.run(inbox));
+        tokio::spawn(
+            Running { task: self, prepared: None, retiring: None, retry: None, untold: None, seen: 0 }
+                .run(inbox),
+        );
         orders
     }
 
@@ -155,16 +161,36 @@ struct Running {
     task: AgentTask,
     prepared: Option<Link>,
     retiring: Option<Link>,
+    /// Of a process whose shim cannot be reached.
+    retry: Option<Retry>,
+    /// The order to stop that such a shim has not been given yet.
+    untold: Option<ToShim>,
     /// Orders carried out so far.
     seen: u64,
+}
+
+/// When a shim is tried to be reached again.
+struct Retry {
+    at: Instant,
+    pause: Duration,
+}
+
+impl Retry {
+    fn after(pause: Duration) -> Self {
+        Self { at: Instant::now() + pause, pause }
+    }
 }
 
 impl Running {
     async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
         loop {
             let deadline = self.task.machine.deadline().map(Instant::from_std);
-            let is_unreached = self.task.link.is_none() && self.task.machine.process().is_some();
-            let next_try = is_unreached.then(|| Instant::now() + UNREACHED_PAUSE);
+            if self.task.link.is_some() || self.task.machine.process().is_none() {
+                self.retry = None;
+            } else {
+                self.retry.get_or_insert_with(|| Retry::after(FIRST_PAUSE));
+            }
+            let next_try = self.retry.as_ref().map(|retry| retry.at);
             let event = tokio::select! {
                 // What an earlier daemon had begun is ordered at adoption, and tells why a process ended.
                 biased;
@@ -268,13 +294,12 @@ impl Running {
             }
             Effect::StopTree { path, signal, grace, .. } => {
                 let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                let stop = ToShim::Stop { path: path.id().to_owned(), signal, grace_ms };
-                self.reconnect().await;
-                if let Some(link) = &mut self.task.link
-                    && let Err(error) = link.send(stop).await
-                {
-                    tracing::error!(agent = self.task.name, %error, "the shim cannot be told to stop");
+                self.untold = Some(ToShim::Stop { path: path.id().to_owned(), signal, grace_ms });
+                if let Err(error) = self.reconnect(0).await {
+                    tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached and is tried again");
+                    self.retry = Some(Retry::after(FIRST_PAUSE));
                 }
+                self.tell_untold().await;
                 None
             }
             Effect::Abandon { .. } => {
@@ -297,6 +322,7 @@ impl Running {
             Some(link) => link,
             None => self.spawn_shim(launch.path).await?,
         };
+        self.untold = None;
         self.task.launched = Some(Launched {
             hash: launch.hash,
             generation,
@@ -314,24 +340,22 @@ impl Running {
         Ok(())
     }
 
-    /// A shim that could not be reached when it was adopted may be reached by now.
-    async fn reconnect(&mut self) {
+    /// A shim that could not be reached when it was adopted may be reached by now. Leaves so many descriptors.
+    async fn reconnect(&mut self, reserve: u64) -> io::Result<()> {
         if self.task.link.is_some() {
-            return;
+            return Ok(());
         }
+        leave_descriptors(reserve)?;
         let facts = self.found_shim().facts.and_then(Result::ok);
-        match Link::reach(self.task.shim.files(), facts.as_ref()).await {
-            Ok(mut link) => {
-                if let Some(launched) = &mut self.task.launched {
-                    launched.foreign = link.foreign_protocol();
-                }
-                // If that fails, so does what follows, and that is told.
-                let _ = link.send(ToShim::Describe).await;
-                self.task.link = Some(link);
-                self.tell(false, Vec::new());
-            }
-            Err(error) => tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached"),
+        let mut link = Link::reach(self.task.shim.files(), facts.as_ref()).await?;
+        if let Some(launched) = &mut self.task.launched {
+            launched.foreign = link.foreign_protocol();
         }
+        // If that fails, so does what follows, and that is told.
+        let _ = link.send(ToShim::Describe).await;
+        self.task.link = Some(link);
+        self.tell(false, Vec::new());
+        Ok(())
     }
 
     /// The same while nothing else happens. Without the connection nobody would notice the end of the process.
@@ -339,7 +363,15 @@ impl Running {
         let generation = self.task.machine.generation();
         let FoundShim { lock, facts, .. } = self.found_shim();
         if !matches!(lock, Ok(None)) {
-            self.reconnect().await;
+            let reserve = if self.untold.is_some() { 0 } else { RESERVE };
+            if let Err(error) = self.reconnect(reserve).await {
+                let pause = self.retry.as_ref().map_or(FIRST_PAUSE, |retry| retry.pause);
+                if pause == FIRST_PAUSE {
+                    tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached and is tried again");
+                }
+                self.retry = Some(Retry::after((pause * 2).min(LONGEST_PAUSE)));
+            }
+            self.tell_untold().await;
             return None;
         }
         match facts {
@@ -347,6 +379,16 @@ impl Running {
                 Some(Event::Exited { generation, exit })
             }
             _ => self.understand(None),
+        }
+    }
+
+    /// An order to stop is kept until the shim can be reached.
+    async fn tell_untold(&mut self) {
+        let Some(link) = &mut self.task.link else { return };
+        if let Some(stop) = self.untold.take()
+            && let Err(error) = link.send(stop).await
+        {
+            tracing::error!(agent = self.task.name, %error, "the shim cannot be told to stop");
         }
     }
 
@@ -369,6 +411,8 @@ impl Running {
     }
 
     async fn spawn_shim(&self, path: RestartPath) -> io::Result<Link> {
+        // What runs already may be restarted for longer than others are started beside it.
+        leave_descriptors(if self.task.link.is_some() { RESERVE / 2 } else { RESERVE })?;
         Link::spawn(&self.task.children, path, &self.task.shim).await
     }
 

@@ -75,9 +75,15 @@ impl FleetTask {
     /// How something came out that nobody waits for any more.
     pub(super) fn tell_outcome(&mut self, name: &str, begun: &Intent, failure: Option<&Failure>) {
         let what = begun.what();
+        // Whoever asked for something else since then has what they wanted.
+        let attention = failure.is_some_and(|failure| failure.code != ErrorCode::Superseded);
         match failure {
             Some(failure) if begun.path() == RestartPath::Autostart => {
-                tracing::error!(agent = name, "autostart: {failure}");
+                if attention {
+                    tracing::error!(agent = name, "autostart: {failure}");
+                } else {
+                    tracing::info!(agent = name, "autostart: {failure}");
+                }
             }
             None if begun.path() == RestartPath::Autostart => {}
             failure => {
@@ -86,7 +92,7 @@ impl FleetTask {
                 self.tell(Recovered {
                     agent: Some(name.to_owned()),
                     text: format!("the {what} of {name}, which the daemon before had begun, {came_out}"),
-                    attention: failure.is_some(),
+                    attention,
                 });
             }
         }

@@ -22,6 +22,10 @@ const SEND_LIMIT: Duration = Duration::from_secs(5);
 /// The first size of either buffer, in bytes: what a shim says is short, and each agent holds both for as long as it lives.
 const BUFFER: usize = 512;
 
+/// So many descriptors are left for clients and files when agents take them: a daemon that cannot be asked, or cannot
+/// write down what it does, is worse than one that starts no more agents.
+pub(super) const RESERVE: u64 = 16;
+
 /// The way to one shim.
 #[derive(Debug)]
 pub(super) struct Link {

@@ -45,7 +45,8 @@ impl Room {
         const TOTAL: usize = 1024;
         let quarter = usize::try_from(descriptors / 4).unwrap_or(TOTAL);
         let total = quarter.min(TOTAL);
-        Self { total, per_process: (total / 8).max(1) }
+        // The bridge alone has two.
+        Self { total, per_process: (total / 8).max(4) }
     }
 
     /// Decides about a newcomer of the process `pid`; the guests are in the order in which they came.
@@ -117,6 +118,6 @@ mod tests {
     fn a_daemon_with_few_descriptors_has_less_room() {
         assert_eq!(Room::within(1_048_576), Room { total: 1024, per_process: 128 });
         assert_eq!(Room::within(1024), Room { total: 256, per_process: 32 });
-        assert_eq!(Room::within(4), Room { total: 1, per_process: 1 });
+        assert_eq!(Room::within(48), Room { total: 12, per_process: 4 });
     }
 }
