@@ -60,6 +60,13 @@ impl LastGood {
         Self { file: state_dir.join("config.last-good.json"), kept: None }
     }
 
+    /// Keeps again what was kept: the file is gone.
+    pub(crate) fn keep_again(&mut self) {
+        if let Some(text) = self.kept.take() {
+            self.keep(&text);
+        }
+    }
+
     /// Whether this is the text that is kept.
     pub(crate) fn is(&self, text: &str) -> bool {
         self.kept.as_deref() == Some(text)

@@ -5,7 +5,7 @@
 //! alone: no reader of the log may hold up the supervisor.
 
 use crate::arguments::LogFormat;
-use mcp_restart_process::file::open_log;
+use mcp_restart_process::file::{has_name, open_log};
 use mcp_restart_process::poll::{Watch, wait};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -72,6 +72,15 @@ struct Log {
 }
 
 impl Log {
+    /// What somebody deleted or moved away is begun anew.
+    fn reopen_if_taken_away(&mut self) {
+        if !has_name(&self.file, &self.path)
+            && let Ok(file) = open(&self.path)
+        {
+            self.file = file;
+        }
+    }
+
     fn rotate_if_full(&mut self) -> io::Result<()> {
         if self.file.metadata()?.len() < LOG_MAX {
             return Ok(());
@@ -90,6 +99,7 @@ impl Write for Log {
             // Its terminal may be gone; the file has the line.
             let _ = stderr.write_all(line);
         }
+        self.reopen_if_taken_away();
         // A log that cannot be rotated is still written to.
         let _ = self.rotate_if_full();
         self.file.write_all(line)?;
@@ -128,6 +138,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log_in(folder.path());
         assert_eq!(log.file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_log_that_somebody_deleted_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = log_in(folder.path());
+        log.write_all(b"one\n").unwrap();
+        fs::remove_file(&log.path).unwrap();
+        log.write_all(b"two\n").unwrap();
+        assert_eq!(fs::read(&log.path).unwrap(), b"two\n");
     }
 
     #[test]

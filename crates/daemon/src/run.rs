@@ -69,9 +69,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<End, StartError> {
     let state_dir = StateDir::open(&path)?;
     let log_file = logging::log_file(&path);
     logging::start(&log_file, arguments.log_format).map_err(|error| StartError::Log(log_file, error))?;
-    let daemon = Daemon { arguments, environment, first, address, state_dir, descriptors, started };
+    let daemon = Daemon { arguments, environment, first, address, state_dir: path, descriptors, started };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(daemon.live());
+    let ended = runtime.block_on(daemon.live(state_dir));
     // The connections end with the process and after its lock: whoever waits for their end finds the daemon
     // gone, and may start the next.
     std::mem::forget(runtime);
@@ -84,17 +84,17 @@ struct Daemon<'a> {
     first: FirstConfig,
     /// Of the endpoint.
     address: SocketAddr,
-    state_dir: StateDir,
+    state_dir: PathBuf,
     descriptors: DescriptorLimit,
     started: Instant,
 }
 
 impl Daemon<'_> {
-    async fn live(self) -> Result<End, StartError> {
+    async fn live(self, state_dir: StateDir) -> Result<End, StartError> {
         let mut signals = Signals::new(self.arguments.ends_with_stdin)?;
         let own = Program::own()?;
         let (beginning, bridge_program) = self.endpoint(&own)?;
-        let (mut entrance, listeners) = Entrance::open(&self.state_dir)?;
+        let (mut entrance, listeners) = Entrance::open(state_dir)?;
         let children = Children::start(self.descriptors.inherited)?;
         for warning in mcp_restart_config::warnings(&self.first.config) {
             tracing::warn!("{warning}");
@@ -102,12 +102,12 @@ impl Daemon<'_> {
         let fleet = fleet::start(FleetSetup {
             first: self.first.clone(),
             environment: self.environment.clone(),
-            state_dir: self.state_dir.path().to_owned(),
-            socket: lookup::socket(self.state_dir.path()),
+            state_dir: self.state_dir.clone(),
+            socket: lookup::socket(&self.state_dir),
             children: children.clone(),
         })
         .await;
-        let journal = Journal::start(self.state_dir.path(), fleet.clone());
+        let journal = Journal::start(&self.state_dir, fleet.clone());
         let bridge = bridge::keep(
             beginning,
             self.bridge_setup(fleet.clone(), children, journal.clone(), bridge_program),
@@ -124,7 +124,7 @@ impl Daemon<'_> {
             bridge: bridge.clone(),
             program: own,
             config_file: self.first.config.file.clone(),
-            state_dir: self.state_dir.path().to_owned(),
+            state_dir: self.state_dir.clone(),
             started: self.started,
             manager: Manager::of_own_process(),
             wishes,
@@ -136,13 +136,13 @@ impl Daemon<'_> {
             version = env!("CARGO_PKG_VERSION"),
             pid = std::process::id(),
             config = %self.first.config.file.display(),
-            state_dir = %self.state_dir.path().display(),
+            state_dir = %self.state_dir.display(),
             "serving"
         );
         let managed = context.manager.is_some();
         let path = tokio::select! {
             path = until_ended(&fleet, &mut inbox, &mut signals, managed) => path,
-            never = entrance.keep() => match never {},
+            never = entrance.keep(&fleet, &bridge) => match never {},
         };
         let end = if let Some(path) = path {
             tracing::info!(%path, "ending: every agent is stopped");
@@ -164,7 +164,7 @@ impl Daemon<'_> {
             }
             End::MadeWay
         };
-        drop(entrance);
+        let _locked = entrance.close();
         context.under_way.close();
         // Before the bridge ends, which has to pass on what it is answered.
         let _ = timeout(LAST_ANSWERS, context.under_way.wait()).await;
@@ -191,7 +191,7 @@ impl Daemon<'_> {
             return Ok((Beginning::Elsewhere, PathBuf::new()));
         }
         let program = bridge::program::find(own).ok_or(StartError::NoBridge)?;
-        Ok((bridge::begin(self.state_dir.path(), self.address)?, program))
+        Ok((bridge::begin(&self.state_dir, self.address)?, program))
     }
 
     fn bridge_setup(
@@ -205,7 +205,7 @@ impl Daemon<'_> {
             "--config".into(),
             self.first.config.file.clone().into_os_string(),
             "--state-dir".into(),
-            self.state_dir.path().as_os_str().to_owned(),
+            self.state_dir.clone().into_os_string(),
             "--log-format".into(),
             self.arguments.log_format.as_str().into(),
         ];
@@ -213,7 +213,7 @@ impl Daemon<'_> {
             fleet,
             children,
             journal,
-            state_dir: self.state_dir.path().to_owned(),
+            state_dir: self.state_dir.clone(),
             address: self.address,
             program,
             args: args.into(),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    _lock: LockFile,
+    lock: LockFile,
 }
 
 /// The daemon's listening socket; the file is removed with it.
@@ -83,17 +83,26 @@ impl StateDir {
         if mode & 0o077 != 0 {
             fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed("close to others"))?;
         }
-        let lock_file = path.join("mcp-restartd.lock");
-        examine_lock(&lock_file)?;
-        let lock = LockFile::try_acquire(&lock_file).map_err(|error| match error {
-            LockError::Held { holder } => StateDirError::Held { path: path.to_owned(), pid: holder },
-            LockError::Io(source) => StateDirError::Io { tried: "lock", path: lock_file.clone(), source },
-        })?;
-        for folder in FOLDERS.map(|name| path.join(name)) {
-            create(&folder)?;
-            examine(&folder)?;
+        let lock = take_lock(path)?;
+        create_folders(path)?;
+        Ok(Self { path: path.to_owned(), lock })
+    }
+
+    /// Puts back what somebody has removed of the folder. Fails if another daemon has taken it meanwhile, or if what
+    /// it lay in is gone as well.
+    pub(crate) fn put_back(&mut self) -> Result<(), StateDirError> {
+        if !self.lock.has_name(&lock_file(&self.path)) {
+            match DirBuilder::new().mode(0o700).create(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => {
+                    return Err(StateDirError::Io { tried: "create", path: self.path.clone(), source });
+                }
+                Ok(()) => {}
+            }
+            examine(&self.path)?;
+            self.lock = take_lock(&self.path)?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        create_folders(&self.path)
     }
 
     /// Whether [`StateDir::open`] and [`StateDir::listen`] would accept this folder, if no other daemon served
@@ -103,7 +112,7 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             _ => drop(examine(path)?),
         }
-        examine_lock(&path.join("mcp-restartd.lock"))?;
+        examine_lock(&lock_file(path))?;
         for folder in FOLDERS.map(|name| path.join(name)) {
             if fs::symlink_metadata(&folder).is_ok() {
                 examine(&folder)?;
@@ -119,18 +128,6 @@ impl StateDir {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// That the lock has its name still. Without that another daemon may have taken the folder.
-    pub(crate) fn check_lock(&self) -> Result<(), StateDirError> {
-        let path = self.path.join("mcp-restartd.lock");
-        match LockFile::holder(&path) {
-            Ok(Some(holder)) if holder == std::process::id() => Ok(()),
-            found => {
-                let source = found.err().unwrap_or_else(|| io::ErrorKind::NotFound.into());
-                Err(StateDirError::Io { tried: "find the lock", path, source })
-            }
-        }
     }
 
     /// Listens on the daemon's socket. One that a dead daemon left is replaced: its lock is ours.
@@ -171,6 +168,27 @@ impl Drop for Socket {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+fn lock_file(state_dir: &Path) -> PathBuf {
+    state_dir.join("mcp-restartd.lock")
+}
+
+fn take_lock(state_dir: &Path) -> Result<LockFile, StateDirError> {
+    let file = lock_file(state_dir);
+    examine_lock(&file)?;
+    LockFile::try_acquire(&file).map_err(|error| match error {
+        LockError::Held { holder } => StateDirError::Held { path: state_dir.to_owned(), pid: holder },
+        LockError::Io(source) => StateDirError::Io { tried: "lock", path: file, source },
+    })
+}
+
+fn create_folders(state_dir: &Path) -> Result<(), StateDirError> {
+    for folder in FOLDERS.map(|name| state_dir.join(name)) {
+        create(&folder)?;
+        examine(&folder)?;
+    }
+    Ok(())
 }
 
 fn create(folder: &Path) -> Result<(), StateDirError> {

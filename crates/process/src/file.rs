@@ -1,8 +1,8 @@
 //! Files that are replaced as a whole, and logs that never block who writes them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Replaces a file: readers see the old bytes or the new ones, never a part. Mode 0600.
@@ -44,6 +44,15 @@ pub fn open_log(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
+}
+
+/// Whether an open file has this name still: nobody has removed it, moved it away or put another in its place.
+pub fn has_name(file: &File, path: &Path) -> bool {
+    let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::symlink_metadata(path)) {
+        (Ok(own), Ok(named)) => of(own) == of(named),
+        _ => false,
+    }
 }
 
 fn create(path: &Path) -> io::Result<File> {

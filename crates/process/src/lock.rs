@@ -1,6 +1,7 @@
 //! Lock files: one holder at a time, and everybody can read who it is.
 
 use crate::alarm::Alarm;
+use crate::file::has_name;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fmt;
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// A lock that is held until this is dropped. The file stays: unlinking it would let two hold "it".
 #[derive(Debug)]
 pub struct LockFile {
-    _file: Flock<File>,
+    file: Flock<File>,
 }
 
 /// Why a lock was not taken.
@@ -70,6 +71,11 @@ impl LockFile {
         }
     }
 
+    /// Whether the lock has this name still. Where it has not, somebody else may hold what has.
+    pub fn has_name(&self, path: &Path) -> bool {
+        has_name(&self.file, path)
+    }
+
     /// Who holds this lock now, if anybody does. An error says nothing about that: there may be a holder.
     pub fn holder(path: &Path) -> io::Result<Option<u32>> {
         // Without O_CREAT: asking must not make a lock file, nor wait for what is none.
@@ -99,7 +105,7 @@ impl LockFile {
     fn sign(file: Flock<File>) -> io::Result<Self> {
         // As long as any number is, so that one write replaces what an earlier holder wrote.
         file.write_all_at(format!("{:<10}\n", std::process::id()).as_bytes(), 0)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 
@@ -170,6 +176,18 @@ mod tests {
         });
         drop(lock);
         waiter.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_has_its_name_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.lock");
+        let lock = LockFile::try_acquire(&path).unwrap();
+        assert!(lock.has_name(&path));
+        fs::remove_file(&path).unwrap();
+        assert!(!lock.has_name(&path));
+        let another = LockFile::try_acquire(&path).unwrap();
+        assert!(another.has_name(&path) && !lock.has_name(&path));
     }
 
     #[test]

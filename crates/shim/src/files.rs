@@ -6,8 +6,9 @@ use mcp_restart_protocol::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// The name under which the shim of an agent keeps its files: eight hex digits.
@@ -41,6 +42,21 @@ impl RunFiles {
     pub(crate) fn in_folder(run_dir: &Path, id: &str) -> Self {
         let file = |extension: &str| run_dir.join(format!("{id}.{extension}"));
         Self { socket: file("sock"), lock: file("lock"), facts: file("json") }
+    }
+
+    pub(crate) fn create_folder(&self) -> io::Result<()> {
+        let folder = self.lock.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            created => created,
+        }
+    }
+
+    /// All but the lock.
+    pub(crate) fn remove(&self) {
+        for file in [&self.socket, &self.facts] {
+            let _ = fs::remove_file(file);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The file that takes the agent's output: rotated by size, losing nothing, never waited for.
 
-use mcp_restart_process::file::open_log;
+use mcp_restart_process::file::{has_name, open_log};
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -130,9 +130,7 @@ impl Log {
     /// What somebody deleted, or moved away to keep it, would take in the rest unseen.
     fn reopen_if_taken_away(&mut self) {
         let Some(rotation) = &mut self.rotation else { return };
-        let named = fs::symlink_metadata(&self.path).map(|metadata| inode_of(&metadata));
-        let own = self.file.metadata().map(|metadata| inode_of(&metadata));
-        if !matches!((named, own), (Ok(named), Ok(own)) if named == own)
+        if !has_name(&self.file, &self.path)
             && let Ok(file) = open_log(&self.path)
         {
             rotation.size = file.metadata().map_or(0, |metadata| metadata.len());
@@ -220,10 +218,6 @@ fn numbered(path: &Path, suffix: impl std::fmt::Display) -> PathBuf {
 fn note_line(at_line_start: bool, text: &str) -> String {
     let begin = if at_line_start { "" } else { "\n" };
     format!("{begin}--- mcp-restart: {text} ---\n")
-}
-
-fn inode_of(metadata: &Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
 }
 
 fn last_byte(file: &File, size: u64) -> Option<u8> {

@@ -67,7 +67,7 @@ enum Stage {
 
 struct Served {
     /// Held until this shim ends, and given up first then: the next one waits for it.
-    _lock: LockFile,
+    lock: LockFile,
     agent: Agent,
     listener: UnixListener,
 }
@@ -191,19 +191,24 @@ impl Shim {
     /// Writes the exit down once it is due, or nobody is there who could take note of it.
     fn write_exit(&mut self) {
         let due = self.write_exit_at.is_some_and(|at| at <= Instant::now() || !self.daemon_is_there());
-        if let Stage::Serving(served) = &self.stage
-            && due
-        {
-            self.write_exit_at = None;
-            // With a full disk it is not written; it is told over the socket all the same.
-            let _ = served.agent.write_facts(&self.files);
-            self.connections.retain(|connection| !connection.only_waits());
+        if !due || !matches!(self.stage, Stage::Serving(_)) {
+            return;
         }
+        self.write_exit_at = None;
+        // Where it cannot be written, as on a full disk, it is told over the socket all the same.
+        if self.put_files_back().is_ok()
+            && let Stage::Serving(served) = &self.stage
+        {
+            let _ = served.agent.write_facts(&self.files);
+        }
+        self.connections.retain(|connection| !connection.only_waits());
     }
 
     /// Nobody took note of the exit, so it stays written down; the lock goes with the process.
     fn leave(&self) {
-        if let Stage::Serving(_) = self.stage {
+        if let Stage::Serving(served) = &self.stage
+            && served.lock.has_name(&self.files.lock)
+        {
             let _ = fs::remove_file(&self.files.socket);
         }
     }
@@ -372,6 +377,8 @@ impl Shim {
     }
 
     fn start(&mut self, sender: u64, launch: ShimLaunch) -> Result<Served, SpawnFailure> {
+        // Somebody may have removed it; if that cannot be mended, the lock cannot be taken either.
+        let _ = self.files.create_folder();
         let lock =
             LockFile::acquire(&self.files.lock, PREDECESSOR).map_err(|error| self.lock_failure(&error))?;
         // Its daemon may have died while this shim waited, and the next one does not know of it.
@@ -387,9 +394,9 @@ impl Shim {
             listen(&self.files.socket).map_err(|error| failure("listen on", &self.files.socket, &error))
         });
         match started {
-            Ok((agent, listener)) => Ok(Served { _lock: lock, agent, listener }),
+            Ok((agent, listener)) => Ok(Served { lock, agent, listener }),
             Err(failure) => {
-                self.remove_files();
+                self.files.remove();
                 Err(failure)
             }
         }
@@ -418,6 +425,8 @@ impl Shim {
             self.earlier_daemons.push(earlier);
         }
         self.daemon = sender;
+        // Without its files it is still known to whoever asks.
+        let _ = self.put_files_back();
         self.describe_to(sender, |_| true);
     }
 
@@ -535,9 +544,31 @@ impl Shim {
         self.send(number, &FromShim::Refused { reason: reason.to_owned() });
     }
 
+    /// Removes what it has written down, unless the files of these names are those of another shim by now.
     fn remove_files(&self) {
-        let _ = fs::remove_file(&self.files.socket);
-        let _ = fs::remove_file(&self.files.facts);
+        if let Stage::Serving(served) = &self.stage
+            && served.lock.has_name(&self.files.lock)
+        {
+            self.files.remove();
+        }
+    }
+
+    /// Puts back what somebody has removed, so that the next daemon finds this shim: the lock first, which says whose
+    /// the files of these names are. Fails if they are those of another shim, or cannot be written.
+    fn put_files_back(&mut self) -> io::Result<()> {
+        let Stage::Serving(served) = &mut self.stage else { return Ok(()) };
+        let files = &self.files;
+        if !served.lock.has_name(&files.lock) {
+            files.create_folder()?;
+            served.lock = LockFile::try_acquire(&files.lock).map_err(io::Error::other)?;
+        }
+        if !files.facts.exists() {
+            served.agent.write_facts(files)?;
+        }
+        if !files.socket.exists() {
+            served.listener = listen(&files.socket)?;
+        }
+        Ok(())
     }
 }
 

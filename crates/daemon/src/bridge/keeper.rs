@@ -101,7 +101,7 @@ enum State {
     /// It has.
     Adopted { record: Record, connection: u64 },
     /// Our own runs.
-    Child { pid: u32, exit: oneshot::Receiver<Exit>, since: Instant },
+    Child { pid: u32, record: Option<Record>, exit: oneshot::Receiver<Exit>, since: Instant },
     /// Our own ended, or could not be started, and is started again then.
     Waiting { until: Instant },
 }
@@ -138,6 +138,7 @@ impl Keeper {
                         let _ = reply.send(self.connections);
                     }
                     Some(Message::Gone(connection)) => self.gone(connection),
+                    Some(Message::WriteAgain) => self.write_record(),
                     Some(Message::End(done)) => {
                         self.end(inbox).await;
                         let _ = done.send(());
@@ -263,7 +264,10 @@ impl Keeper {
 
     fn start_child(&mut self) {
         match self.try_start_child() {
-            Ok(state) => self.state = state,
+            Ok(state) => {
+                self.state = state;
+                self.write_record();
+            }
             Err(error) => {
                 let wait = self.backoff.ended(Duration::ZERO);
                 let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -311,13 +315,20 @@ impl Keeper {
             .map_err(|error| StartError::Program(self.setup.program.clone(), error))?;
         self.setup.journal.line(Line { new_pid: Some(pid), ..by_us(Happening::BridgeStarted) });
         self.published.send_modify(|published| published.program = Some(program.clone()));
-        // Without the record the next daemon would find the port taken by a bridge that it does not know.
-        if let Some(record) = Record::of(pid, self.address, program)
-            && let Err(error) = record.write(&self.setup.state_dir)
-        {
+        let record = Record::of(pid, self.address, program);
+        Ok(State::Child { pid, record, exit, since: Instant::now() })
+    }
+
+    /// Without it the next daemon would find the port taken by a bridge that it does not know.
+    fn write_record(&self) {
+        let record = match &self.state {
+            State::Child { record, .. } => record.as_ref(),
+            State::Awaiting { record, .. } | State::Adopted { record, .. } => Some(record),
+            State::Elsewhere { .. } | State::Waiting { .. } => None,
+        };
+        if let Some(Err(error)) = record.map(|record| record.write(&self.setup.state_dir)) {
             tracing::error!(%error, "cannot write bridge.json");
         }
-        Ok(State::Child { pid, exit, since: Instant::now() })
     }
 
     /// Writes down that the bridge ended by itself.

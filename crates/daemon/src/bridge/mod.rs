@@ -55,6 +55,8 @@ enum Message {
     Announced(Announcement, oneshot::Sender<u64>),
     /// The connection with this number ended.
     Gone(u64),
+    /// `bridge.json` is gone.
+    WriteAgain,
     /// End the bridge.
     End(oneshot::Sender<()>),
 }
@@ -100,6 +102,11 @@ impl Bridge {
     pub(crate) async fn gone(&self, connection: u64) {
         // Without a keeper the daemon is ending.
         let _ = self.messages.send(Message::Gone(connection)).await;
+    }
+
+    /// Writes down again which bridge serves.
+    pub(crate) async fn write_again(&self) {
+        let _ = self.messages.send(Message::WriteAgain).await;
     }
 
     /// Ends the bridge and returns when it is gone.

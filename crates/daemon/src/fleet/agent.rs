@@ -44,6 +44,8 @@ pub(super) enum Order {
     Event(Box<Event<Launch>>),
     /// The exit that was reported is stored: its shim may end.
     Saved,
+    /// The files of its shim are gone: it is to write them again.
+    WriteAgain,
 }
 
 impl Order {
@@ -201,6 +203,13 @@ impl Running {
                     }
                     Some(Order::Saved) => {
                         self.acknowledge().await;
+                        continue;
+                    }
+                    Some(Order::WriteAgain) => {
+                        // Whoever describes itself does so.
+                        if let Some(link) = &mut self.task.link {
+                            let _ = link.send(ToShim::Describe).await;
+                        }
                         continue;
                     }
                     None => return,

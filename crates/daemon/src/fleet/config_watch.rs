@@ -82,6 +82,11 @@ impl ConfigWatch {
         }
     }
 
+    /// What was kept of it is gone.
+    pub(super) fn write_again(&mut self) {
+        self.last_good.keep_again();
+    }
+
     /// Why the file cannot be used at present.
     pub(super) fn error(&self) -> Option<&LoadError> {
         self.error.as_ref()

@@ -220,6 +220,7 @@ enum Message {
         reply: oneshot::Sender<()>,
     },
     Stay,
+    WriteAgain,
     StdioScope {
         reply: oneshot::Sender<Scope>,
     },
@@ -370,6 +371,11 @@ impl Fleet {
     /// Takes requests again after [`Fleet::make_way`].
     pub(crate) fn stay(&self) {
         self.tell(Message::Stay);
+    }
+
+    /// What was written under the state dir is gone: writes it again, and has the shims do so.
+    pub(crate) fn write_again(&self) {
+        self.tell(Message::WriteAgain);
     }
 
     fn tell(&self, message: Message) {

@@ -257,6 +257,11 @@ impl Store {
         self.dirty = true;
     }
 
+    /// The file is gone.
+    pub(super) fn write_again(&mut self) {
+        self.dirty = true;
+    }
+
     /// Why the file does not say what it should, if it does not.
     pub(super) fn unsaved(&self) -> Option<&str> {
         self.unsaved.as_deref()

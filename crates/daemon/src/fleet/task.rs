@@ -227,6 +227,11 @@ impl FleetTask {
             }
             Message::MakeWay { reply } => self.make_way(reply),
             Message::Stay => self.stay(),
+            Message::WriteAgain => {
+                self.store.write_again();
+                self.config.write_again();
+                self.members.order_all(|| Order::WriteAgain);
+            }
             Message::Report(report) => self.report(report),
         }
     }

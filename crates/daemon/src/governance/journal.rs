@@ -2,7 +2,7 @@
 
 use crate::fleet::{Fleet, Subscription};
 use mcp_restart_paths::RestartPath;
-use mcp_restart_process::file::open_log;
+use mcp_restart_process::file::{has_name, open_log};
 use mcp_restart_protocol::agent::{AgentState, AgentView, ExitReason};
 use mcp_restart_protocol::journal::{Happening, Line, file, older_file};
 use std::collections::BTreeMap;
@@ -243,7 +243,8 @@ impl Book {
             fs::rename(&self.path, &self.older)?;
             self.file = None;
         }
-        if self.file.is_none() {
+        // One that somebody deleted or moved away is begun anew.
+        if !self.file.as_ref().is_some_and(|file| has_name(file, &self.path)) {
             self.open_file()?;
         }
         if let Some(file) = &mut self.file {

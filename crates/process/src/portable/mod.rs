@@ -44,7 +44,7 @@ pub fn become_subreaper() -> io::Result<()> {
 }
 
 /// Nobody tells when the name of a file goes.
-pub fn wait_for_removal(_: &Path) -> io::Result<()> {
+pub fn wait_for_removal(_: &[impl AsRef<Path>]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
