@@ -195,11 +195,18 @@ impl Shim {
             return;
         }
         self.write_exit_at = None;
-        // Where it cannot be written, as on a full disk, it is told over the socket all the same.
-        if self.put_files_back().is_ok()
-            && let Stage::Serving(served) = &self.stage
-        {
-            let _ = served.agent.write_facts(&self.files);
+        match self.put_files_back() {
+            Ok(()) => {
+                if let Stage::Serving(served) = &self.stage {
+                    let _ = served.agent.write_facts(&self.files);
+                }
+            }
+            // With its daemon and the state dir gone nobody will ever ask.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.daemon_is_there() => {
+                self.asked_to_end = true;
+            }
+            // Where it cannot be written, as on a full disk, it is told over the socket all the same.
+            Err(_) => {}
         }
         self.connections.retain(|connection| !connection.only_waits());
     }

@@ -4,6 +4,7 @@ use crate::harness::{House, NAME, Talk};
 use mcp_restart_process::{LockError, LockFile, Signal};
 use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::shim::{FromShim, ShimHello, ToShim};
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -67,6 +68,53 @@ fn who_knows_nothing_but_the_hello_is_told_of_the_end_and_finds_the_exit_written
     assert_eq!(house.facts().exit.unwrap().code, Some(3));
     let mut shim = running.shim;
     shim.signal(Signal::TERMINATE);
+    shim.expect_end();
+}
+
+#[test]
+fn a_shim_that_is_asked_puts_back_what_somebody_has_removed_of_its_files() {
+    let house = House::new();
+    let mut running = house.start_ready("echo ready; exec sleep 1000");
+    let run_dir = house.files().lock.parent().unwrap().to_owned();
+    for removed in [run_dir, house.files().lock, house.files().socket, house.files().facts] {
+        let gone = if removed.is_dir() { fs::remove_dir_all(&removed) } else { fs::remove_file(&removed) };
+        gone.unwrap();
+        running.daemon.describe();
+        assert_matches_lock_held(&house);
+        assert_eq!(house.facts().agent.pid, running.agent);
+        assert_eq!(house.connect().describe().pid, running.agent);
+        running.daemon.describe();
+    }
+    running.stop(LONG);
+    running.acknowledge();
+    assert!(!house.files().socket.exists() && !house.files().facts.exists());
+}
+
+#[test]
+fn a_shim_whose_files_are_anothers_by_now_leaves_them_alone() {
+    let house = House::new();
+    let mut running = house.start_ready("echo ready; exec sleep 1000");
+    fs::remove_file(house.files().lock).unwrap();
+    let other = LockFile::try_acquire(&house.files().lock).unwrap();
+    fs::write(house.files().facts, "those of another").unwrap();
+    running.daemon.describe();
+    running.stop(LONG);
+    running.acknowledge();
+    assert_eq!(fs::read(house.files().facts).unwrap(), b"those of another");
+    assert!(house.files().socket.exists());
+    drop(other);
+}
+
+#[test]
+fn a_shim_whose_daemon_and_state_dir_are_gone_ends_with_its_agent() {
+    let house = House::new();
+    let go = house.make_pipe("go");
+    let running = house.start_ready("exec 3<>$MARK/go; echo ready; read line <&3; exit 3");
+    let mut go = fs::File::options().read(true).write(true).open(go).unwrap();
+    drop(running.daemon);
+    fs::remove_dir_all(house.path()).unwrap();
+    go.write_all(b"\n").unwrap();
+    let mut shim = running.shim;
     shim.expect_end();
 }
 
