@@ -5,7 +5,8 @@ use mcp_restart_protocol::agent::AgentState;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// Writes down how it was called, and what was said if the entry has it speak.
 const CLAUDE: &str = r#"#!/bin/sh
@@ -56,27 +57,39 @@ fn reboot(stack: &Stack) {
         crate::support::signal(shim, Signal::KILL);
         crate::support::wait_until_gone(shim);
     }
-    let facts = fs::read_dir(stack.state_dir().join("run")).unwrap().map(|entry| entry.unwrap().path());
-    let facts = facts.filter(|path| path.extension().is_some_and(|is| is == "json"));
-    for file in facts.chain([stack.state_dir().join("state.json")]) {
+    for file in facts(stack).into_iter().chain([stack.state_dir().join("state.json")]) {
         set_boot(&file);
     }
 }
 
-fn set_boot(file: &PathBuf) {
+/// What the shims have written down.
+fn facts(stack: &Stack) -> Vec<PathBuf> {
+    let files = fs::read_dir(stack.state_dir().join("run")).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|is| is == "json")).collect()
+}
+
+fn set_boot(file: &Path) {
+    change(file, "bootId", json!("another"));
+}
+
+fn change(file: &Path, field: &str, value: Value) {
     let mut text: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    assert!(text["bootId"].is_string(), "{text}");
-    text["bootId"] = json!("another");
+    assert!(text[field].is_string(), "{text}");
+    text[field] = value;
     fs::write(file, text.to_string()).unwrap();
 }
 
 /// Writes down what claude does when its user takes up another conversation.
 fn take_up(stack: &Stack, pid: u32, session: &str) {
-    let folder = stack.path().join(".claude");
-    fs::create_dir(folder.join("sessions")).unwrap();
-    let told = json!({ "pid": pid, "sessionId": session }).to_string();
-    fs::write(folder.join(format!("sessions/{pid}.json")), told).unwrap();
-    fs::write(folder.join(format!("projects/here/{session}.jsonl")), "{}").unwrap();
+    let file = session_file(stack, pid);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, json!({ "pid": pid, "sessionId": session }).to_string()).unwrap();
+    fs::write(stack.path().join(format!(".claude/projects/here/{session}.jsonl")), "{}").unwrap();
+}
+
+/// Where claude keeps which conversation it is in.
+fn session_file(stack: &Stack, pid: u32) -> PathBuf {
+    stack.path().join(format!(".claude/sessions/{pid}.json"))
 }
 
 #[test]
@@ -190,6 +203,53 @@ fn the_next_daemon_knows_as_well_which_conversation_was_taken_up_inside() {
     take_up(&stack, stack.agent("a").pid.unwrap(), other);
     stack.kill_daemon();
     stack.ctl(&["up"]).ok();
+    stack.ctl(&["restart", "a"]).ok();
+    assert_eq!(told(&stack, "a", 2, "--resume").as_deref(), Some(other));
+}
+
+#[test]
+fn a_conversation_that_was_taken_up_inside_outlives_the_machine_and_is_not_mixed_up_with_that_of_a_stranger()
+{
+    let others = ["0190c0de-1234-7abc-8def-0123456789ab", "0190c0de-1234-7abc-8def-0123456789ac"];
+    let stack = stack(&["a"]);
+    stack.ctl(&["start", "a"]).ok();
+    let id = told(&stack, "a", 1, "--session-id").unwrap();
+    let pid = stack.agent("a").pid.unwrap();
+    reboot(&stack);
+    // What was written since this machine began is by another process that has the same number.
+    take_up(&stack, pid, others[0]);
+    stack.ctl(&["up"]).ok();
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!(told(&stack, "a", 2, "--resume"), Some(id));
+
+    let pid = stack.agent("a").pid.unwrap();
+    reboot(&stack);
+    take_up(&stack, pid, others[1]);
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    fs::File::open(session_file(&stack, pid)).unwrap().set_modified(long_ago).unwrap();
+    for facts in facts(&stack) {
+        change(&facts, "startedAt", json!("1970-01-01T00:00:01.000Z"));
+    }
+    stack.ctl(&["up"]).ok();
+    stack.ctl(&["start", "a"]).ok();
+    assert_eq!(told(&stack, "a", 3, "--resume").as_deref(), Some(others[1]));
+}
+
+#[test]
+fn a_conversation_that_was_taken_up_inside_is_known_at_once_and_after_a_stop() {
+    let other = "0190c0de-1234-7abc-8def-0123456789ab";
+    let stack = stack(&["a"]);
+    stack.ctl(&["start", "a"]).ok();
+    let pid = stack.agent("a").pid.unwrap();
+    // One that was killed had the same number.
+    take_up(&stack, pid, other);
+    let before = SystemTime::now() - Duration::from_secs(60);
+    fs::File::open(session_file(&stack, pid)).unwrap().set_modified(before).unwrap();
+    let shown = || stack.json(&["list"])["agents"][0]["sessionId"].clone();
+    assert_ne!(shown(), other);
+    take_up(&stack, pid, other);
+    assert_eq!(shown(), other);
+    stack.ctl(&["stop", "a"]).ok();
     stack.ctl(&["restart", "a"]).ok();
     assert_eq!(told(&stack, "a", 2, "--resume").as_deref(), Some(other));
 }

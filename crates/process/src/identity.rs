@@ -2,6 +2,7 @@
 
 use crate::facts;
 use crate::system::{self, ProcessHandle};
+use std::time::SystemTime;
 
 /// One process, told apart from every other that has or had its number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,6 +33,11 @@ impl Identity {
 /// either (a container's restart is a new boot to those inside).
 pub fn boot_id() -> String {
     facts::boot_id()
+}
+
+/// When that boot or that namespace began, if its first process can be looked at.
+pub fn boot_time() -> Option<SystemTime> {
+    Identity::of(1).map(|first| facts::start_clock()(first.start_time))
 }
 
 /// The process, its parent, and so on up to the first process; the nearest first.

@@ -53,7 +53,7 @@ mod system;
 pub use child::{Child, Exit, Spawn, own_executable, spawn};
 pub use descriptor::{receive_with_descriptor, send_with_descriptor};
 pub use file::{read_regular, write_atomically};
-pub use identity::{Identity, ancestors, boot_id};
+pub use identity::{Identity, ancestors, boot_id, boot_time};
 pub use limit::{DescriptorLimit, leave_descriptors, limit_descriptors, raise_descriptor_limit};
 pub use lock::{LockError, LockFile};
 pub use lost::{Lost, end_lost};

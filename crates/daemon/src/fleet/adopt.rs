@@ -32,8 +32,8 @@ const SOCKET_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Adopted {
     /// The agents that live.
     pub living: BTreeMap<String, Living>,
-    /// Those that do not, and have left word of their end: the number of the launch.
-    pub ended: BTreeMap<String, u64>,
+    /// Those that do not, and have left word of their end.
+    pub ended: BTreeMap<String, Facts>,
     /// What there is to tell about it.
     pub told: Vec<Recovered>,
 }
@@ -79,8 +79,8 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
             (&Ok(Some(shim_pid)), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
             (Ok(None), Some(facts)) => {
                 adopted.told.extend(record_end(&state_dir, store, &facts));
-                adopted.ended.insert(facts.name, facts.generation);
                 remove(&shim.files);
+                adopted.ended.insert(facts.name.clone(), facts);
             }
             (Ok(None), None) if shim.is_unread => {}
             (Ok(None), None) => remove(&shim.files),
@@ -94,7 +94,8 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
 impl Adopted {
     /// What is left to do of an intent.
     pub(super) fn finish(&self, name: &str, intent: &Intent) -> Finish {
-        intent.finish(self.living.get(name).copied(), self.ended.get(name).copied())
+        let ended = self.ended.get(name).map(|facts| facts.generation);
+        intent.finish(self.living.get(name).copied(), ended)
     }
 
     /// A launch that was ordered and never happened gives its number back: its callers know it.

@@ -59,6 +59,8 @@ impl FleetTask {
             return;
         }
         handoff::discard_next(&self.state_dir, name);
+        // It may take that away when it ends.
+        self.look_up_session(name);
         self.waiting.remove(name);
         self.store.agent_mut(name).launches.end_trial();
         self.store.begin(name, Intent::stop(*path, self.members.generation(name)));

@@ -14,12 +14,18 @@ use super::task::FleetTask;
 use mcp_restart_agents::{Conversation, Transcripts};
 use mcp_restart_config::{Agent, Resume};
 use mcp_restart_process::preflight::check_folder;
-use mcp_restart_process::read_regular;
+use mcp_restart_process::{boot_id, boot_time, read_regular};
 use mcp_restart_protocol::agent;
 use mcp_restart_protocol::answer::Caller;
+use mcp_restart_protocol::timestamp::Timestamp;
+use mcp_restart_shim::Facts;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// The times of files may lie so far behind the clock.
+const CLOCK_GRAIN: Duration = Duration::from_secs(1);
 
 /// A conversation that an agent has or had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +75,24 @@ struct Found<'a> {
     folder: bool,
 }
 
+/// A process of an agent, and the time in which what has its number was written by it.
+struct Incarnation {
+    pid: u32,
+    generation: u64,
+    since: Timestamp,
+    until: Option<SystemTime>,
+}
+
+impl Incarnation {
+    /// One that was killed leaves its file to whoever gets its number.
+    fn may_have_written(&self, file: &Path) -> bool {
+        let Ok(written) = std::fs::metadata(file).and_then(|metadata| metadata.modified()) else {
+            return false;
+        };
+        Timestamp::from(written + CLOCK_GRAIN) >= self.since && self.until.is_none_or(|until| written < until)
+    }
+}
+
 impl FleetTask {
     /// The conversation of the next process.
     pub(super) fn choose_session(&mut self, agent: &Agent, resume: Resume) -> io::Result<Choice> {
@@ -77,9 +101,7 @@ impl FleetTask {
             return Ok(Choice::new(new_id, agent));
         }
         // The others' too: one of them may have taken up this agent's conversation.
-        for name in self.members.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>() {
-            self.look_up_session(&name);
-        }
+        self.look_up_sessions();
         let known = self.store.agent(&agent.name).and_then(|record| record.session.as_ref());
         let Some(known) = known.filter(|known| mcp_restart_agents::is_session_id(agent.kind, &known.id))
         else {
@@ -107,10 +129,36 @@ impl FleetTask {
         }
     }
 
+    /// Learns the conversations of all agents whose processes run.
+    pub(super) fn look_up_sessions(&mut self) {
+        for name in self.members.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>() {
+            self.look_up_session(&name);
+        }
+    }
+
     /// Learns the conversation of an agent whose process runs, or has just ended, from what its CLI has written down.
     pub(super) fn look_up_session(&mut self, name: &str) {
         let process = self.members.get(name).and_then(|member| member.report.process);
-        let Some((pid, generation, _)) = process else { return };
+        if let Some((pid, generation, since)) = process {
+            self.look_up(name, &Incarnation { pid, generation, since, until: None });
+        }
+    }
+
+    /// The same of one whose process ended when no daemon ran.
+    pub(super) fn look_up_last_session(&mut self, facts: &Facts) {
+        let until = if facts.boot_id == boot_id() {
+            None
+        } else {
+            // By now others have the numbers of that time.
+            let Some(boot) = boot_time() else { return };
+            Some(boot)
+        };
+        let (pid, generation, since) = (facts.agent.pid, facts.generation, facts.started_at);
+        self.look_up(&facts.name, &Incarnation { pid, generation, since, until });
+    }
+
+    fn look_up(&mut self, name: &str, of: &Incarnation) {
+        let &Incarnation { pid, generation, .. } = of;
         // Of a process that an earlier daemon launched the entry is in the store alone.
         let stored = || self.store.agent(name)?.launches.entry(generation).cloned();
         let Some(agent) = self.members.launched_entry(name).or_else(stored) else { return };
@@ -118,7 +166,7 @@ impl FleetTask {
         let mcp_config = launch::mcp_config_file(&self.state_dir, name);
         let file =
             mcp_restart_agents::live_session_file(agent.kind, variable, pid, &mcp_config.to_string_lossy());
-        let text = file.and_then(|file| read_regular(&file).ok());
+        let text = file.filter(|file| of.may_have_written(file)).and_then(|file| read_regular(&file).ok());
         let id = text.and_then(|text| mcp_restart_agents::live_session(agent.kind, &text, generation));
         if let Some(id) = id {
             self.note_session(&Caller::Agent { name: name.to_owned() }, id);

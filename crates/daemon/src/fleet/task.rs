@@ -128,6 +128,9 @@ impl FleetTask {
             deliveries: HashMap::new(),
         };
         task.enlist();
+        for facts in adopted.ended.values() {
+            task.look_up_last_session(facts);
+        }
         task.take_up(adopted, autostart);
         task.store_and_dispatch();
         task
@@ -166,10 +169,12 @@ impl FleetTask {
         match message {
             Message::List { all, reply } => {
                 self.refresh();
+                self.look_up_sessions();
                 let _ = reply.send(self.list(all));
             }
             Message::Status { reply } => {
                 self.refresh();
+                self.look_up_sessions();
                 let _ = reply.send(self.status());
             }
             Message::Start { request, reply } => self.start(&request, reply),
@@ -331,6 +336,8 @@ impl FleetTask {
             if !self.members.is_idle(&name) {
                 self.store.begin(&name, Intent::stop(path, self.members.generation(&name)));
             }
+            // It may take that away when it ends.
+            self.look_up_session(&name);
             let stop = stop_plan(self.entry_or_launched(&name).as_deref(), path);
             let stop = self.members.as_possible(&name, stop);
             self.members.order(&name, Order::event(MachineEvent::Shutdown(stop)));
