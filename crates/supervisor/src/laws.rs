@@ -411,18 +411,22 @@ fn nothing_is_started_beside_what_could_not_be_ended() {
 }
 
 #[test]
-fn a_restart_of_a_process_that_settles_takes_those_who_wait_for_it_along() {
-    let mut world = running();
-    world.step(&Move::Restart(Mode::Wait));
-    world.step(&Move::TreeEnds);
-    world.step(&Move::ShimStarts);
-    world.step(&Move::Restart(Mode::Wait));
-    assert_eq!(world.answers[&Ticket(2)], None);
-    world.step(&Move::TreeEnds);
-    world.step(&Move::ShimStarts);
-    world.step(&Move::TimePasses(200));
-    for ticket in [2, 3] {
-        assert!(matches!(world.answers[&Ticket(ticket)], Some(Outcome::Restarted { .. })));
+fn a_restart_of_a_process_that_starts_or_settles_takes_those_who_wait_for_it_along() {
+    for second in
+        [[Move::Restart(Mode::Wait), Move::ShimStarts], [Move::ShimStarts, Move::Restart(Mode::Wait)]]
+    {
+        let mut world = running();
+        world.step(&Move::Restart(Mode::Wait));
+        world.step(&Move::TreeEnds);
+        second.iter().for_each(|step| world.step(step));
+        assert_eq!(world.answers[&Ticket(2)], None);
+        world.step(&Move::TreeEnds);
+        world.step(&Move::ShimStarts);
+        world.step(&Move::TimePasses(200));
+        for ticket in [2, 3] {
+            assert!(matches!(world.answers[&Ticket(ticket)], Some(Outcome::Restarted { .. })));
+        }
+        assert_eq!(world.launched, [1, 2, 3]);
     }
 }
 

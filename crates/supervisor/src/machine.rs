@@ -398,20 +398,11 @@ impl<L> Machine<L> {
         let (settle, trial, waiters) = (*settle, trial.take(), std::mem::take(waiters));
         let after = std::mem::replace(after, AfterStart::Run);
         let trial = trial.map(|trial| OnTrial::begin(trial, now));
-        self.state = State::Running { process, settling: None, trial, leaving: None };
+        let settling = Some(Settling { until: now + settle, waiters });
+        self.state = State::Running { process, settling, trial, leaving: None };
         match after {
-            AfterStart::Stop { stop, tickets, then } => {
-                let outcome = if self.closing { Outcome::ShuttingDown } else { Outcome::Superseded };
-                effects
-                    .extend(waiters.into_iter().map(|waiter| Effect::Answer(waiter.ticket, outcome.clone())));
-                self.begin_stop(stop, tickets, then, now, effects);
-            }
-            AfterStart::Run if settle.is_zero() => effects.extend(waiters.into_iter().map(Waiter::succeed)),
-            AfterStart::Run => {
-                if let State::Running { settling, .. } = &mut self.state {
-                    *settling = Some(Settling { until: now + settle, waiters });
-                }
-            }
+            AfterStart::Stop { stop, tickets, then } => self.begin_stop(stop, tickets, then, now, effects),
+            AfterStart::Run => self.tick(now, effects),
         }
     }
 
