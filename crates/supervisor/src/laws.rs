@@ -418,7 +418,9 @@ fn a_restart_of_a_process_that_starts_or_settles_takes_those_who_wait_for_it_alo
         let mut world = running();
         world.step(&Move::Restart(Mode::Wait));
         world.step(&Move::TreeEnds);
-        second.iter().for_each(|step| world.step(step));
+        for step in &second {
+            world.step(step);
+        }
         assert_eq!(world.answers[&Ticket(2)], None);
         world.step(&Move::TreeEnds);
         world.step(&Move::ShimStarts);
