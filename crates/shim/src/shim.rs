@@ -384,10 +384,15 @@ impl Shim {
     }
 
     fn start(&mut self, sender: u64, launch: ShimLaunch) -> Result<Served, SpawnFailure> {
-        // Somebody may have removed it; if that cannot be mended, the lock cannot be taken either.
-        let _ = self.files.create_folder();
-        let lock =
-            LockFile::acquire(&self.files.lock, PREDECESSOR).map_err(|error| self.lock_failure(&error))?;
+        let acquire = || LockFile::acquire(&self.files.lock, PREDECESSOR);
+        let lock = match acquire() {
+            // Somebody has removed its folder.
+            Err(LockError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                self.files.create_folder().map_err(LockError::Io).and_then(|()| acquire())
+            }
+            taken => taken,
+        };
+        let lock = lock.map_err(|error| self.lock_failure(&error))?;
         // Its daemon may have died while this shim waited, and the next one does not know of it.
         if self.connection(sender).is_none_or(|connection| has_hung_up(connection.stream())) {
             return Err(SpawnFailure { step: "hear from the daemon".to_owned(), errno: EPIPE });
