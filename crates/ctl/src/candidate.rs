@@ -20,10 +20,13 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So long is waited for whoever has just written it to close it, and for those whom they have forked meanwhile.
+const BUSY: Duration = Duration::from_secs(2);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// So many bytes are kept of what it says on each of its two outputs.
 const KEPT: usize = 64 * 1024;
 
@@ -31,7 +34,16 @@ const KEPT: usize = 64 * 1024;
 pub(crate) async fn check(path: RestartPath, program: &Path, launch: &Launch) -> Result<(), Problem> {
     let shown = program.display();
     let failed = |error: io::Error| Problem::caused(Exit::Failed, format!("cannot execute {shown}"), &error);
-    let answer = Asked::start(path, program, launch).map_err(failed)?.answer().await.map_err(failed)?;
+    let deadline = Instant::now() + BUSY;
+    let asked = loop {
+        match Asked::start(path, program, launch) {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
+                sleep(BUSY_PAUSE).await;
+            }
+            started => break started.map_err(failed)?,
+        }
+    };
+    let answer = asked.answer().await.map_err(failed)?;
     let Some(answer) = answer else {
         let message = format!("`{shown} --check` does not end within {} s", PATIENCE.as_secs());
         return Err(Problem::new(Exit::Failed, message).hint("every process that it had started was ended"));

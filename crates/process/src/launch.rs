@@ -26,6 +26,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// So long a program that is open for writing is waited for.
+const BUSY: Duration = Duration::from_secs(1);
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A program to start.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +71,23 @@ pub struct LaunchError {
 }
 
 /// Starts a program and returns its process id. If that fails, nothing of it is left.
+///
+/// An agent's program that somebody has open for writing is waited for, a second at most: whoever has just installed it may
+/// be about to close it, or have forked while it was open.
 pub fn launch(_path: RestartPath, launch: &Launch<'_>) -> Result<u32, LaunchError> {
+    let is_agent = matches!(launch.role, Role::Agent { .. });
+    let deadline = Instant::now() + BUSY;
+    loop {
+        match attempt(launch) {
+            Err(error) if is_agent && error.errno == libc::ETXTBSY && Instant::now() < deadline => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            started => return started,
+        }
+    }
+}
+
+fn attempt(launch: &Launch<'_>) -> Result<u32, LaunchError> {
     let prepare = |error: io::Error| LaunchError::new("prepare the start".to_owned(), &error);
     let mut plan = Plan::new(launch).map_err(prepare)?;
     // A handler of ours must not run in the child.

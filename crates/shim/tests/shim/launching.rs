@@ -172,6 +172,24 @@ fn the_shim_of_the_next_incarnation_waits_for_the_one_before() {
 }
 
 #[test]
+fn a_program_that_is_open_for_writing_is_waited_for() {
+    let house = House::new();
+    let program = house.path().join("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let writer = fs::File::options().append(true).open(&program).unwrap();
+    let mut lines = house.pipe_log();
+    let (_shim, mut daemon) = house.shim();
+    let launch = house.program(&[program.to_str().unwrap(), "1000"]);
+    daemon.send(&ToShim::Launch(Box::new(launch)));
+    // It is about to be executed.
+    lines.note("generation 1 started");
+    drop(writer);
+    daemon.expect_started();
+    daemon.ask_to_stop(Signal::TERMINATE, Duration::from_secs(1000));
+    daemon.expect_exited();
+}
+
+#[test]
 fn a_launch_is_taken_once_and_from_nobody_else() {
     let house = House::new();
     let mut running = house.start_ready("echo ready; exec sleep 1000");
