@@ -2,7 +2,7 @@
 //! one finishes what was begun.
 
 use crate::support::{
-    Daemon, LIMIT, Stack, block_on, marked, parent_of, patient, signal, sleeper, wait_until_gone,
+    Daemon, LIMIT, Stack, block_on, marked, new_mark, parent_of, patient, signal, sleeper, wait_until_gone,
 };
 use mcp_restart_protocol::agent::{AgentState, AgentView, ExitReason};
 use mcp_restart_protocol::answer::{Answer, RestartAnswer};
@@ -30,8 +30,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(name: &str) -> Self {
-        let mark = format!("{name}-{}", std::process::id());
+    fn new() -> Self {
+        let mark = new_mark();
         let mut entry = sleeper("a");
         entry["env"] = json!({ "MARK": mark });
         let stack = Stack::new(&json!([]));
@@ -176,7 +176,7 @@ fn restarted(answer: Answer) -> RestartAnswer {
 
 #[test]
 fn a_restart_that_the_daemon_dies_in_is_done_once_whenever_it_dies() {
-    let mut walk = Walk::new("walk");
+    let mut walk = Walk::new();
     let (count, answer) = walk.crash_at(&restart("whole"), usize::MAX);
     assert!(answer.is_some() && count > 20, "{count} calls, {answer:?}");
     walk.next_daemon();
@@ -203,7 +203,7 @@ fn a_restart_that_the_daemon_dies_in_is_done_once_whenever_it_dies() {
 #[test]
 fn a_stop_that_the_daemon_dies_in_is_finished_whenever_it_dies() {
     let stop = Request::Stop { path: "ctl_stop".to_owned(), name: "a".to_owned(), wait: true };
-    let mut walk = Walk::new("stop");
+    let mut walk = Walk::new();
     let (count, _) = walk.crash_at(&stop, usize::MAX);
     walk.next_daemon();
     for point in points(count) {

@@ -1,6 +1,8 @@
 //! The life of the daemon: one per state dir, what it leaves when it dies, how it ends.
 
-use crate::support::{Daemon, Run, Stack, lives, marked, parent_of, shell, signal, sleeper, wait_until_gone};
+use crate::support::{
+    Daemon, Run, Stack, lives, marked, new_mark, parent_of, shell, signal, sleeper, wait_until_gone,
+};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use mcp_restart_protocol::hello::{Hello, Verb};
 use rustix::process::Signal;
@@ -55,7 +57,7 @@ fn of_twenty_daemons_at_once_one_serves_and_the_others_name_it() {
 
 #[test]
 fn a_daemon_that_is_killed_takes_no_agent_with_it_and_the_next_one_has_them_all() {
-    let mark = format!("adopted-{}", std::process::id());
+    let mark = new_mark();
     let names = ["a", "b", "c"];
     let stack = Stack::up(&json!(names.map(|name| with_mark(sleeper(name), &mark))));
     stack.ctl(&["start", "--all"]).ok();
@@ -214,7 +216,7 @@ fn ten_agents_that_need_a_moment_are_stopped_at_the_same_time() {
 
 #[test]
 fn a_daemon_that_is_told_to_end_in_the_middle_of_a_launch_leaves_nothing() {
-    let mark = format!("moment-{}", std::process::id());
+    let mark = new_mark();
     for moment in [": serving ", "the endpoint is served", "state=Stopped", "state=Running"] {
         let agents = ["a", "b", "c"].map(|name| with_autostart(with_mark(sleeper(name), &mark)));
         let stack = Stack::new(&json!(agents));

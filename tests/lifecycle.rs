@@ -1,6 +1,8 @@
 //! Start, stop and restart, from the command line and over MCP.
 
-use crate::support::{Stack, lives, marked, parent_of, patient, shell, signal, sleeper, wait_until_gone};
+use crate::support::{
+    Stack, lives, marked, new_mark, parent_of, patient, shell, signal, sleeper, wait_until_gone,
+};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use rustix::process::Signal;
 use serde_json::json;
@@ -32,7 +34,7 @@ fn start_unruly(mark: &str) -> Stack {
 
 #[test]
 fn a_stop_ends_the_whole_tree_and_says_what_it_took() {
-    let mark = format!("stop-{}", std::process::id());
+    let mark = new_mark();
     let stack = start_unruly(&mark);
     let begin = Instant::now();
     stack.ctl(&["stop", "a"]).ok();
@@ -47,7 +49,7 @@ fn a_stop_ends_the_whole_tree_and_says_what_it_took() {
 
 #[test]
 fn a_restart_leaves_nothing_of_the_old_tree() {
-    let mark = format!("restart-{}", std::process::id());
+    let mark = new_mark();
     let stack = start_unruly(&mark);
     let old = marked(&format!("MARK={mark}"));
     let answer = stack.json(&["restart", "a"]);
@@ -58,7 +60,7 @@ fn a_restart_leaves_nothing_of_the_old_tree() {
 
 #[test]
 fn what_an_agent_leaves_behind_when_it_ends_by_itself_is_ended_too() {
-    let mark = format!("exit-{}", std::process::id());
+    let mark = new_mark();
     let mut entry = shell("a", "setsid sleep 1000 & exit 3");
     entry["env"] = json!({ "MARK": mark });
     let stack = Stack::up(&json!([entry]));
@@ -161,7 +163,7 @@ fn start_of_what_runs_and_stop_of_what_does_not_say_so_and_succeed() {
 
 #[test]
 fn twenty_restarts_at_once_end_in_one_process() {
-    let mark = format!("twenty-{}", std::process::id());
+    let mark = new_mark();
     // The folder can be made by one process at a time.
     let script = "trap 'rmdir alone; exit 0' TERM
         mkdir alone || { echo two at once > two; exit 1; }
@@ -262,7 +264,7 @@ fn a_start_during_a_stop_comes_after_it() {
 
 #[test]
 fn an_agent_whose_shim_is_killed_is_lost_and_can_be_started_again() {
-    let mark = format!("lost-{}", std::process::id());
+    let mark = new_mark();
     let stack = start_unruly(&mark);
     let pid = stack.agent("a").pid.unwrap();
     signal(parent_of(pid), Signal::KILL);
@@ -300,7 +302,7 @@ fn a_restart_takes_another_shim_for_one_that_was_killed_while_it_waited() {
 
 #[test]
 fn what_a_killed_shim_leaves_is_ended_and_the_next_start_is_alone() {
-    let mark = format!("lost-{}", std::process::id());
+    let mark = new_mark();
     let stack = start_unruly(&mark);
     signal(parent_of(stack.agent("a").pid.unwrap()), Signal::KILL);
     let view = stack.wait_for("a", |view| view.state == AgentState::Exited);

@@ -1,7 +1,7 @@
 //! Too many, too much, all at once: what a daemon bears, and who pays for it.
 
 use crate::support::{
-    Daemon, LIMIT, Stack, bare_command, block_on, lives, marked, patient, shell, skip, sleeper,
+    Daemon, LIMIT, Stack, bare_command, block_on, lives, marked, new_mark, patient, shell, skip, sleeper,
 };
 use mcp_restart_protocol::agent::AgentState;
 use mcp_restart_protocol::answer::{ErrorCode, Failure, ServerBody, ServerFrame};
@@ -56,7 +56,7 @@ fn ask(socket: &Path, request: Request) -> Result<(), Option<ErrorCode>> {
 
 #[test]
 fn a_storm_of_requests_edits_and_an_end_in_the_middle_never_make_two_processes() {
-    let mark = format!("storm-{}", std::process::id());
+    let mark = new_mark();
     let entry = |name: &str, round: usize| {
         let script = format!("exec 9>{name}.alone; flock -n 9 || echo > two; exec sleep 1000");
         let mut entry = shell(name, &script);

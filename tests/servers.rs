@@ -323,7 +323,7 @@ fn a_server_that_ends_itself_over_http_gets_its_answer_first() {
     let server = "#!/usr/bin/python3
 import os, signal, sys, urllib.request
 body = b'{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"restart_stdio_servers\",\
-\"arguments\":{\"includeSelf\":true,\"respawnWaitMs\":0,\"selfDelayMs\":50}}}'
+\"arguments\":{\"includeSelf\":true,\"respawnWaitMs\":0,\"selfDelayMs\":1000}}}'
 headers = {'Content-Type': 'application/json', 'Accept': 'application/json, text/event-stream'}
 answer = urllib.request.urlopen(urllib.request.Request(sys.argv[1], body, headers)).read()
 with open('answer', 'wb') as file:

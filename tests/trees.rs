@@ -1,6 +1,6 @@
 //! Whatever an agent starts ends with it, as often as it is restarted.
 
-use crate::support::{Stack, lives, marked, parent_of, shell, signal, wait_until_gone};
+use crate::support::{Stack, lives, marked, new_mark, parent_of, shell, signal, wait_until_gone};
 use mcp_restart_protocol::agent::{AgentState, ExitReason};
 use rustix::process::Signal;
 use serde_json::json;
@@ -55,7 +55,7 @@ fn generations(mark: &str) -> BTreeSet<String> {
 fn however_many_restarts_leave_nothing_behind_and_nobody_grows() {
     // On the portable path every look is at all processes of the machine.
     let rounds = if cfg!(feature = "portable") { 30 } else { 100 };
-    let mark = format!("rounds-{}", std::process::id());
+    let mark = new_mark();
     let mut entry = shell("a", UNRULY);
     entry["command"] = json!("bash");
     entry["env"] = json!({ "MARK": mark });
@@ -94,7 +94,7 @@ fn however_many_restarts_leave_nothing_behind_and_nobody_grows() {
 
 #[test]
 fn what_an_agent_may_keep_outlives_it_is_told_in_its_log_and_is_in_no_restarts_way() {
-    let mark = format!("kept-{}", std::process::id());
+    let mark = new_mark();
     let script = "setsid sh -c 'echo up > ready; exec sleep 1000' &
         setsid ./keeper -c 'echo up > ready; read word < never' & read word < go; exit 3";
     let mut some = shell("some", script);

@@ -1,6 +1,6 @@
 //! A state dir that is not as a daemon leaves it: a clear error, or a clean recovery.
 
-use crate::support::{Daemon, NOBODY, Run, Stack, bare_command, marked, signal, sleeper};
+use crate::support::{Daemon, NOBODY, Run, Stack, bare_command, marked, new_mark, signal, sleeper};
 use mcp_restart_protocol::agent::AgentState;
 use rustix::process::{Signal, geteuid};
 use serde_json::json;
@@ -239,7 +239,7 @@ fn a_run_folder_that_was_removed_is_in_no_restarts_way() {
 
 #[test]
 fn a_daemon_whose_state_dir_is_gone_still_ends_with_everything_below_it() {
-    let mark = format!("homeless-{}", std::process::id());
+    let mark = new_mark();
     let mut entry = sleeper("a");
     entry["env"] = json!({ "MARK": mark });
     let stack = Stack::new(&json!([entry]));

@@ -12,14 +12,17 @@
 //! Only children that were started here are waited for, each by its number: nobody's exit status is stolen.
 
 use crate::fork_server::{ForkServer, Reply};
+use mcp_restart_config::lookup;
 use mcp_restart_paths::RestartPath;
 use mcp_restart_process::sibling::CAN_FORK_SIBLINGS;
-use mcp_restart_process::{Child, Exit, Signal, Spawn, own_executable, spawn};
+use mcp_restart_process::{Child, Exit, Lost, Signal, Spawn, end_lost, own_executable, spawn};
 use mcp_restart_shim::{ForkAnswer, ForkRequest, ShimArgs};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 
 /// A handle on the task that owns the children.
 #[derive(Debug, Clone)]
@@ -109,6 +112,24 @@ impl Children {
             }
         }
         Ok(self.spawn(path, shim.spawn(own_executable()?, control))?.0)
+    }
+
+    /// Ends what the killed shim of an agent has left of it, and gives how many processes that were. It is waited for
+    /// in another thread: everybody else is served meanwhile.
+    pub(crate) async fn end_lost(&self, state_dir: &Path, agent: &str, generation: u64) -> u32 {
+        match &self.system {
+            System::Real(_) => {
+                let (state_dir, agent) = (state_dir.to_owned(), agent.to_owned());
+                let ended = spawn_blocking(move || {
+                    let socket = lookup::socket(&state_dir);
+                    let lost = Lost { socket: &socket.to_string_lossy(), agent: &agent, generation };
+                    end_lost(RestartPath::LostSweep, lost)
+                });
+                u32::try_from(ended.await.unwrap_or_default()).unwrap_or(u32::MAX)
+            }
+            #[cfg(test)]
+            System::StandIn(_) => 0,
+        }
     }
 
     /// How many descriptors shims and agents may have.

@@ -221,7 +221,7 @@ impl RestartPath {
                 "A shim was killed; what its agent left is ended before the next start.",
                 "Only processes of the same user that carry this state dir's socket, this agent and that generation in their environment; the \
                  identity is checked before each signal.",
-                &["crates/daemon/src/fleet/adopt.rs", "crates/daemon/src/governance/journal.rs"],
+                &["crates/daemon/src/children.rs", "crates/daemon/src/governance/journal.rs"],
             ),
             Self::AbandonedShim => sanctioned(
                 "abandoned_shim",

@@ -5,12 +5,14 @@
 
 use crate::facts;
 use crate::signal::Signal;
-use crate::tree::{self, Process};
+use crate::system::{ProcessHandle, wait_for_an_end};
+use crate::tree::{self, Delivery, Process};
 use mcp_restart_paths::RestartPath;
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-/// A process that is told to die may have started one more meanwhile.
-const ROUNDS: u32 = 8;
+/// As long as a stop waits for what it has killed.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The agent, as its processes carry it in their environment.
 #[derive(Debug, Clone, Copy)]
@@ -23,22 +25,27 @@ pub struct Lost<'a> {
     pub generation: u64,
 }
 
-/// Kills every process that carries these marks, and what those start meanwhile. Returns how many.
+/// Kills every process that carries these marks, and what those start meanwhile, and waits until they are gone, for
+/// five seconds at most. Returns how many.
 pub fn end_lost(path: RestartPath, lost: Lost<'_>) -> usize {
+    let deadline = Instant::now() + PATIENCE;
     let mut ended = HashSet::new();
-    for _ in 0..ROUNDS {
-        let found: Vec<Process> =
-            facts::pids().filter(|pid| lost.owns(*pid)).filter_map(Process::of).collect();
-        if found.is_empty() {
-            break;
+    loop {
+        let found = facts::pids().filter(|pid| lost.owns(*pid)).filter_map(Process::of);
+        // Of those that may be signalled: nobody waits for another user's.
+        let dying: Vec<ProcessHandle> = found
+            .filter(|process| tree::signal(path, process, Signal::KILL) == Delivery::Sent)
+            .filter_map(|process| {
+                ended.insert((process.pid, process.start_time));
+                ProcessHandle::open(process.pid, process.start_time)
+            })
+            .collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if dying.is_empty() || left.is_zero() {
+            return ended.len();
         }
-        for process in found {
-            // It may have ended by itself, or belong to somebody else by now.
-            let _ = tree::signal(path, &process, Signal::KILL);
-            ended.insert((process.pid, process.start_time));
-        }
+        wait_for_an_end(&dying.iter().collect::<Vec<_>>(), left);
     }
-    ended.len()
 }
 
 impl Lost<'_> {

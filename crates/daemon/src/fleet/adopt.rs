@@ -6,11 +6,9 @@ use super::members::Members;
 use super::store::{AgentRecord, Store};
 use super::tokens;
 use futures_util::future::join_all;
-use mcp_restart_config::lookup;
-use mcp_restart_process::{Lost, boot_id, leave_descriptors};
+use mcp_restart_process::{boot_id, leave_descriptors};
 use mcp_restart_protocol::agent::{AgentState, ExitReason, LastExit};
 use mcp_restart_protocol::answer::Recovered;
-use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{FromShim, ShimExit, ShimFacts, ToShim};
 use mcp_restart_protocol::timestamp::Timestamp;
 use mcp_restart_shim::{Facts, FoundShim, RunFiles};
@@ -78,7 +76,13 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
             ))),
             (&Ok(Some(shim_pid)), facts) => take_on(members, store, shim, shim_pid, facts, &mut adopted),
             (Ok(None), Some(facts)) => {
-                adopted.told.extend(record_end(&state_dir, store, &facts));
+                // After a new boot nothing can be left of it, and its numbers are those of strangers.
+                let leftovers = if facts.exit.is_none() && facts.boot_id == boot_id() {
+                    members.end_lost(&facts.name, facts.generation).await
+                } else {
+                    0
+                };
+                adopted.told.extend(record_end(store, &facts, leftovers));
                 remove(&shim.files);
                 adopted.ended.insert(facts.name.clone(), facts);
             }
@@ -107,13 +111,6 @@ impl Adopted {
             }
         }
     }
-}
-
-/// Ends what a shim that is gone has left of its agent, and gives how many processes that were.
-pub(super) fn end_lost(state_dir: &Path, agent: &str, generation: u64) -> u32 {
-    let socket = lookup::socket(state_dir);
-    let lost = Lost { socket: &socket.to_string_lossy(), agent, generation };
-    u32::try_from(mcp_restart_process::end_lost(RestartPath::LostSweep, lost)).unwrap_or(u32::MAX)
 }
 
 async fn reach(state_dir: &Path, mut found: FoundShim) -> Reached {
@@ -253,8 +250,9 @@ pub(super) fn as_described(facts: Facts) -> ShimFacts {
     }
 }
 
-/// The shim is gone: either nobody acknowledged its exit before the machine went down, or it was killed.
-fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Recovered> {
+/// The shim is gone: either nobody acknowledged its exit before the machine went down, or it was killed, and then so
+/// many processes were left.
+fn record_end(store: &mut Store, facts: &Facts, leftovers: u32) -> Option<Recovered> {
     let Facts { name, generation, .. } = facts;
     let record = store.agent_mut(name);
     record.launches.lives(*generation, facts.launch_hash, facts.started_at);
@@ -267,8 +265,6 @@ fn record_end(state_dir: &Path, store: &mut Store, facts: &Facts) -> Option<Reco
     }
     let seen = facts.exit.as_ref().map(|exit| seen_end(record, exit));
     let (state, exit) = seen.unwrap_or_else(|| {
-        // After a new boot nothing can be left of it, and its numbers are those of strangers.
-        let leftovers = if facts.boot_id == boot_id() { end_lost(state_dir, name, *generation) } else { 0 };
         let lost = LastExit::unseen(Timestamp::now(), ExitReason::Lost);
         (AgentState::Exited, LastExit { leftovers, ..lost })
     });

@@ -133,10 +133,6 @@ impl AgentTask {
         orders
     }
 
-    fn end_lost(&self, generation: u64) -> u32 {
-        super::adopt::end_lost(&self.state_dir, &self.name, generation)
-    }
-
     /// How things are, without answers.
     pub(super) fn report(&self) -> Report {
         Report {
@@ -222,7 +218,7 @@ impl Running {
                     }
                     continue;
                 }
-                said = heard(&mut self.task.link) => match self.understand(said) {
+                said = heard(&mut self.task.link) => match self.understand(said).await {
                     Some(event) => event,
                     None => continue,
                 },
@@ -387,7 +383,7 @@ impl Running {
             Some(Ok(Facts { generation: ended, exit: Some(exit), .. })) if ended == generation => {
                 Some(Event::Exited { generation, exit })
             }
-            _ => self.understand(None),
+            _ => self.understand(None).await,
         }
     }
 
@@ -425,7 +421,7 @@ impl Running {
         Link::spawn(&self.task.children, path, &self.task.shim).await
     }
 
-    fn understand(&mut self, said: Option<FromShim>) -> Option<Event<Launch>> {
+    async fn understand(&mut self, said: Option<FromShim>) -> Option<Event<Launch>> {
         let generation = self.task.machine.generation();
         let at = Timestamp::now();
         match said {
@@ -454,7 +450,8 @@ impl Running {
             }
             Some(FromShim::Output(_) | FromShim::Detached { .. }) => None,
             None => {
-                let leftovers = self.task.end_lost(generation);
+                let leftovers =
+                    self.task.children.end_lost(&self.task.state_dir, &self.task.name, generation).await;
                 tracing::error!(agent = self.task.name, generation, leftovers, "its shim is gone");
                 Some(Event::Lost { generation, at, leftovers })
             }

@@ -57,6 +57,11 @@ impl Members {
         }
     }
 
+    /// See [`Children::end_lost`].
+    pub(super) async fn end_lost(&self, name: &str, generation: u64) -> u32 {
+        self.children.end_lost(&self.state_dir, name, generation).await
+    }
+
     /// Takes on a process that an earlier daemon started.
     pub(super) fn adopt(&mut self, facts: &ShimFacts, link: Option<Link>, record: &AgentRecord) {
         let last_exit = record.last_exit.clone();
