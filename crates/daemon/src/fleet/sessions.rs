@@ -22,10 +22,10 @@ use mcp_restart_shim::Facts;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// The times of files may lie so far behind the clock.
-const CLOCK_GRAIN: Duration = Duration::from_secs(1);
+/// The times of files may lie so far behind the clock, in milliseconds.
+const CLOCK_GRAIN_MS: u64 = 1000;
 
 /// A conversation that an agent has or had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +89,8 @@ impl Incarnation {
         let Ok(written) = std::fs::metadata(file).and_then(|metadata| metadata.modified()) else {
             return false;
         };
-        Timestamp::from(written + CLOCK_GRAIN) >= self.since && self.until.is_none_or(|until| written < until)
+        let latest = Timestamp::from(written).0.saturating_add(CLOCK_GRAIN_MS);
+        latest >= self.since.0 && self.until.is_none_or(|until| written < until)
     }
 }
 
