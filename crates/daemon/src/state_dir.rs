@@ -1,11 +1,12 @@
 //! The state dir: whose it is, the lock on it, and the socket in it.
 
 use mcp_restart_config::lookup;
+use mcp_restart_process::file::{create_folder, create_folder_with_parents};
 use mcp_restart_process::{LockError, LockFile, effective_uid};
 use std::fmt;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
@@ -77,13 +78,8 @@ const FOLDERS: [&str; 4] = ["handoff", "logs", "mcp-config", "run"];
 impl StateDir {
     /// Creates the folder if need be, checks whose it is and takes its lock.
     pub(crate) fn open(path: &Path) -> Result<Self, StateDirError> {
-        let failed = |tried| move |source| StateDirError::Io { tried, path: path.to_owned(), source };
         create(path)?;
-        let mode = examine(path)?;
-        if mode & 0o077 != 0 {
-            fs::set_permissions(path, Permissions::from_mode(0o700)).map_err(failed("close to others"))?;
-        }
-        let lock = take_lock(path)?;
+        let lock = take(path)?;
         create_folders(path)?;
         Ok(Self { path: path.to_owned(), lock })
     }
@@ -92,15 +88,11 @@ impl StateDir {
     /// it lay in is gone as well.
     pub(crate) fn put_back(&mut self) -> Result<(), StateDirError> {
         if !self.lock.has_name(&lock_file(&self.path)) {
-            match DirBuilder::new().mode(0o700).create(&self.path) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => {
-                    return Err(StateDirError::Io { tried: "create", path: self.path.clone(), source });
-                }
-                Ok(()) => {}
-            }
-            examine(&self.path)?;
-            self.lock = take_lock(&self.path)?;
+            create_folder(&self.path).map_err(|source| {
+                let path = self.path.clone();
+                StateDirError::Io { tried: "create", path, source }
+            })?;
+            self.lock = take(&self.path)?;
         }
         create_folders(&self.path)
     }
@@ -174,7 +166,14 @@ fn lock_file(state_dir: &Path) -> PathBuf {
     state_dir.join("mcp-restartd.lock")
 }
 
-fn take_lock(state_dir: &Path) -> Result<LockFile, StateDirError> {
+/// The lock of a folder that is this user's, and now closed to others.
+fn take(state_dir: &Path) -> Result<LockFile, StateDirError> {
+    if examine(state_dir)? & 0o077 != 0 {
+        fs::set_permissions(state_dir, Permissions::from_mode(0o700)).map_err(|source| {
+            let path = state_dir.to_owned();
+            StateDirError::Io { tried: "close to others", path, source }
+        })?;
+    }
     let file = lock_file(state_dir);
     examine_lock(&file)?;
     LockFile::try_acquire(&file).map_err(|error| match error {
@@ -192,11 +191,9 @@ fn create_folders(state_dir: &Path) -> Result<(), StateDirError> {
 }
 
 fn create(folder: &Path) -> Result<(), StateDirError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| {
-        match fs::metadata(folder) {
-            Ok(found) if !found.is_dir() => StateDirError::NotAFolder(folder.to_owned()),
-            _ => StateDirError::Io { tried: "create", path: folder.to_owned(), source },
-        }
+    create_folder_with_parents(folder).map_err(|source| match fs::metadata(folder) {
+        Ok(found) if !found.is_dir() => StateDirError::NotAFolder(folder.to_owned()),
+        _ => StateDirError::Io { tried: "create", path: folder.to_owned(), source },
     })
 }
 
@@ -342,6 +339,25 @@ mod tests {
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         StateDir::open(folder.path()).unwrap();
         assert_eq!(mode(folder.path()), 0o700);
+    }
+
+    #[test]
+    fn what_is_put_back_is_for_its_owner_alone_whoever_makes_the_folder_first() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("state");
+        let mut state_dir = StateDir::open(&path).unwrap();
+        for made_meanwhile in [false, true] {
+            fs::remove_dir_all(&path).unwrap();
+            if made_meanwhile {
+                fs::create_dir(&path).unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+            }
+            state_dir.put_back().unwrap();
+            assert_eq!((mode(&path), mode(&path.join("run"))), (0o700, 0o700));
+            assert!(matches!(StateDir::open(&path), Err(StateDirError::Held { .. })));
+        }
+        fs::remove_dir_all(folder.path()).unwrap();
+        assert!(matches!(state_dir.put_back(), Err(StateDirError::Io { .. })));
     }
 
     #[test]

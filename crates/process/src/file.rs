@@ -1,8 +1,8 @@
 //! Files that are replaced as a whole, and logs that never block who writes them.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Replaces a file: readers see the old bytes or the new ones, never a part. Mode 0600.
@@ -44,6 +44,19 @@ pub fn open_log(path: &Path) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
+}
+
+/// Makes a folder (0700) in one that is there. One that has this name already is fine.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
+}
+
+/// The same, and what it lies in is made as well.
+pub fn create_folder_with_parents(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Whether an open file has this name still: nobody has removed it, moved it away or put another in its place.

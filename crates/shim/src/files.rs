@@ -1,14 +1,14 @@
 //! What a shim leaves under `run/`: its socket, the lock that it holds for life, and the facts.
 
+use mcp_restart_process::file::create_folder;
 use mcp_restart_process::{Identity, LockFile, write_atomically};
 use mcp_restart_protocol::shim::ShimExit;
 use mcp_restart_protocol::timestamp::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// The name under which the shim of an agent keeps its files: eight hex digits.
@@ -45,11 +45,7 @@ impl RunFiles {
     }
 
     pub(crate) fn create_folder(&self) -> io::Result<()> {
-        let folder = self.lock.parent().ok_or(io::ErrorKind::InvalidInput)?;
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            created => created,
-        }
+        create_folder(self.lock.parent().ok_or(io::ErrorKind::InvalidInput)?)
     }
 
     /// All but the lock.

@@ -4,6 +4,7 @@
 //! becomes `<name>.json` when the new one is launched; so the running process keeps its own until then, and
 //! a restart that is superseded takes nothing away.
 
+use mcp_restart_process::file::create_folder_with_parents;
 use mcp_restart_protocol::answer::{Caller, Handoff, Note};
 use mcp_restart_protocol::request::NOTE_MAX;
 use mcp_restart_protocol::timestamp::Timestamp;
@@ -84,7 +85,7 @@ pub(super) fn without_notes(name: &str, generation: u64) -> Handoff {
 pub(super) fn write_next(state_dir: &Path, handoff: &Handoff) -> io::Result<()> {
     let next = next_file(state_dir, &handoff.agent);
     if let Some(folder) = next.parent() {
-        std::fs::create_dir_all(folder)?;
+        create_folder_with_parents(folder)?;
     }
     write(&next, handoff)
 }

@@ -3,7 +3,7 @@
 use super::sessions::{Choice, Session};
 use mcp_restart_agents::{Circumstances, Endpoint, NESTING_MARKERS, Restart};
 use mcp_restart_config::{Agent, Inject, KeepChildren, lookup, place_of};
-use mcp_restart_process::file::open_log;
+use mcp_restart_process::file::{create_folder, create_folder_with_parents, open_log};
 use mcp_restart_process::preflight::{self, Unusable};
 use mcp_restart_process::read_regular;
 use mcp_restart_protocol::answer::{ErrorCode, Failure, Handoff};
@@ -12,10 +12,8 @@ use mcp_restart_protocol::paths::RestartPath;
 use mcp_restart_protocol::shim::{self, ShimLaunch};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -288,7 +286,7 @@ fn check_log(agent: &Agent, state_dir: &Path, log_file: &Path) -> Result<(), Fai
         && let Some(folder) = log_file.parent()
     {
         // If that fails, opening the log says why.
-        let _ = DirBuilder::new().mode(0o700).create(folder);
+        let _ = create_folder(folder);
     }
     if is_for_the_daemon(state_dir, log_file) {
         let why = format!("its log {} would be among the daemon's own files", log_file.display());
@@ -322,7 +320,7 @@ fn write_mcp_config(file: &Path, text: &str) -> io::Result<()> {
         return Ok(());
     }
     if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
+        create_folder_with_parents(folder)?;
     }
     mcp_restart_process::write_atomically(file, text.as_bytes())
 }
