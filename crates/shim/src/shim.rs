@@ -195,28 +195,19 @@ impl Shim {
             return;
         }
         self.write_exit_at = None;
-        match self.put_files_back() {
-            Ok(()) => {
-                if let Stage::Serving(served) = &self.stage {
-                    let _ = served.agent.write_facts(&self.files);
-                }
-            }
-            // With its daemon and the state dir gone nobody will ever ask.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.daemon_is_there() => {
-                self.asked_to_end = true;
-            }
-            // Where it cannot be written, as on a full disk, it is told over the socket all the same.
-            Err(_) => {}
+        // Where it cannot be written, as on a full disk, it is told over the socket all the same; but with its daemon and
+        // the state dir gone nobody will ever ask.
+        let written = self.put_files_back().and_then(|()| self.write_facts());
+        if written.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !self.daemon_is_there() {
+            self.asked_to_end = true;
         }
         self.connections.retain(|connection| !connection.only_waits());
     }
 
     /// Nobody took note of the exit, so it stays written down; the lock goes with the process.
     fn leave(&self) {
-        if let Stage::Serving(served) = &self.stage
-            && served.lock.has_name(&self.files.lock)
-        {
-            let _ = fs::remove_file(&self.files.socket);
+        if let Some(files) = self.own_files() {
+            let _ = fs::remove_file(&files.socket);
         }
     }
 
@@ -464,7 +455,9 @@ impl Shim {
             return self.refuse(sender, "there is no exit that you could acknowledge");
         }
         // While the lock is held: after that the next shim has files of these names.
-        self.remove_files();
+        if let Some(files) = self.own_files() {
+            files.remove();
+        }
         self.stage = Stage::Gone;
     }
 
@@ -556,13 +549,15 @@ impl Shim {
         self.send(number, &FromShim::Refused { reason: reason.to_owned() });
     }
 
-    /// Removes what it has written down, unless the files of these names are those of another shim by now.
-    fn remove_files(&self) {
-        if let Stage::Serving(served) = &self.stage
-            && served.lock.has_name(&self.files.lock)
-        {
-            self.files.remove();
-        }
+    /// What it has written down, unless the files of these names are those of another shim by now.
+    fn own_files(&self) -> Option<&RunFiles> {
+        let Stage::Serving(served) = &self.stage else { return None };
+        served.lock.has_name(&self.files.lock).then_some(&self.files)
+    }
+
+    fn write_facts(&self) -> io::Result<()> {
+        let Stage::Serving(served) = &self.stage else { return Ok(()) };
+        served.agent.write_facts(&self.files)
     }
 
     /// Puts back what somebody has removed, so that the next daemon finds this shim: the lock first, which says whose
