@@ -126,10 +126,8 @@ impl AgentTask {
     /// Starts the task; the sender takes its orders.
     pub(super) fn start(self) -> mpsc::UnboundedSender<Order> {
         let (orders, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(
-            Running { task: self, prepared: None, retiring: None, retry: None, untold: None, seen: 0 }
-                .run(inbox),
-        );
+        let running = Running { task: self, prepared: None, retiring: None, unreached: None, seen: 0 };
+        tokio::spawn(running.run(inbox));
         orders
     }
 
@@ -159,23 +157,23 @@ struct Running {
     task: AgentTask,
     prepared: Option<Link>,
     retiring: Option<Link>,
-    /// Of a process whose shim cannot be reached.
-    retry: Option<Retry>,
-    /// The order to stop that such a shim has not been given yet.
-    untold: Option<ToShim>,
+    /// While the shim of the process cannot be reached.
+    unreached: Option<Unreached>,
     /// Orders carried out so far.
     seen: u64,
 }
 
-/// When a shim is tried to be reached again.
-struct Retry {
+/// A shim that is tried to be reached again.
+struct Unreached {
     at: Instant,
     pause: Duration,
+    /// The order that it is to be given then.
+    stop: Option<ToShim>,
 }
 
-impl Retry {
-    fn after(pause: Duration) -> Self {
-        Self { at: Instant::now() + pause, pause }
+impl Unreached {
+    fn after(pause: Duration, stop: Option<ToShim>) -> Self {
+        Self { at: Instant::now() + pause, pause, stop }
     }
 }
 
@@ -184,11 +182,11 @@ impl Running {
         loop {
             let deadline = self.task.machine.deadline().map(Instant::from_std);
             if self.task.link.is_some() || self.task.machine.process().is_none() {
-                self.retry = None;
+                self.unreached = None;
             } else {
-                self.retry.get_or_insert_with(|| Retry::after(FIRST_PAUSE));
+                self.unreached.get_or_insert_with(|| Unreached::after(FIRST_PAUSE, None));
             }
-            let next_try = self.retry.as_ref().map(|retry| retry.at);
+            let next_try = self.unreached.as_ref().map(|unreached| unreached.at);
             let event = tokio::select! {
                 // What an earlier daemon had begun is ordered at adoption, and tells why a process ended.
                 biased;
@@ -299,12 +297,8 @@ impl Running {
             }
             Effect::StopTree { path, signal, grace, .. } => {
                 let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                self.untold = Some(ToShim::Stop { path: path.id().to_owned(), signal, grace_ms });
-                if let Err(error) = self.reconnect(0).await {
-                    tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached and is tried again");
-                    self.retry = Some(Retry::after(FIRST_PAUSE));
-                }
-                self.tell_untold().await;
+                let stop = ToShim::Stop { path: path.id().to_owned(), signal, grace_ms };
+                self.reconnect(FIRST_PAUSE, Some(stop)).await;
                 None
             }
             Effect::Abandon { .. } => {
@@ -327,7 +321,6 @@ impl Running {
             Some(link) => link,
             None => self.spawn_shim(launch.path).await?,
         };
-        self.untold = None;
         self.task.launched = Some(Launched {
             hash: launch.hash,
             generation,
@@ -345,8 +338,23 @@ impl Running {
         Ok(())
     }
 
-    /// A shim that could not be reached when it was adopted may be reached by now. Leaves so many descriptors.
-    async fn reconnect(&mut self, reserve: u64) -> io::Result<()> {
+    /// A shim that could not be reached when it was adopted may be reached by now, and is given an order then; else both are
+    /// tried again after the pause. Only a stop may take one of the last descriptors.
+    async fn reconnect(&mut self, pause: Duration, stop: Option<ToShim>) {
+        let reserve = if stop.is_some() { 0 } else { RESERVE };
+        if let Err(error) = self.connect(reserve).await {
+            if pause == FIRST_PAUSE {
+                tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached and is tried again");
+            }
+            self.unreached = Some(Unreached::after(pause, stop));
+        } else if let (Some(link), Some(stop)) = (&mut self.task.link, stop)
+            && let Err(error) = link.send(stop).await
+        {
+            tracing::error!(agent = self.task.name, %error, "the shim cannot be told to stop");
+        }
+    }
+
+    async fn connect(&mut self, reserve: u64) -> io::Result<()> {
         if self.task.link.is_some() {
             return Ok(());
         }
@@ -368,15 +376,9 @@ impl Running {
         let generation = self.task.machine.generation();
         let FoundShim { lock, facts, .. } = self.found_shim();
         if !matches!(lock, Ok(None)) {
-            let reserve = if self.untold.is_some() { 0 } else { RESERVE };
-            if let Err(error) = self.reconnect(reserve).await {
-                let pause = self.retry.as_ref().map_or(FIRST_PAUSE, |retry| retry.pause);
-                if pause == FIRST_PAUSE {
-                    tracing::warn!(agent = self.task.name, %error, "its shim cannot be reached and is tried again");
-                }
-                self.retry = Some(Retry::after((pause * 2).min(LONGEST_PAUSE)));
+            if let Some(Unreached { pause, stop, .. }) = self.unreached.take() {
+                self.reconnect((pause * 2).min(LONGEST_PAUSE), stop).await;
             }
-            self.tell_untold().await;
             return None;
         }
         match facts {
@@ -384,16 +386,6 @@ impl Running {
                 Some(Event::Exited { generation, exit })
             }
             _ => self.understand(None).await,
-        }
-    }
-
-    /// An order to stop is kept until the shim can be reached.
-    async fn tell_untold(&mut self) {
-        let Some(link) = &mut self.task.link else { return };
-        if let Some(stop) = self.untold.take()
-            && let Err(error) = link.send(stop).await
-        {
-            tracing::error!(agent = self.task.name, %error, "the shim cannot be told to stop");
         }
     }
 
