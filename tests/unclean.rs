@@ -247,6 +247,10 @@ fn a_daemon_whose_state_dir_is_gone_still_ends_with_everything_below_it() {
     daemon.line("the endpoint is served").unwrap();
     stack.ctl(&["start", "a"]).ok();
     fs::remove_dir_all(stack.state_dir()).unwrap();
+    // One like this is put to no use: nothing is put back.
+    fs::create_dir(stack.state_dir()).unwrap();
+    fs::set_permissions(stack.state_dir(), Permissions::from_mode(0o770)).unwrap();
+    stack.ctl(&["status"]).failed(3, "no daemon runs");
     signal(daemon.pid(), Signal::TERM);
     assert_eq!(daemon.end().code(), Some(0));
     assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);

@@ -78,12 +78,11 @@ impl FleetTask {
         // Whoever asked for something else since then has what they wanted.
         let attention = failure.is_some_and(|failure| failure.code != ErrorCode::Superseded);
         match failure {
+            Some(failure) if begun.path() == RestartPath::Autostart && attention => {
+                tracing::error!(agent = name, "autostart: {failure}");
+            }
             Some(failure) if begun.path() == RestartPath::Autostart => {
-                if attention {
-                    tracing::error!(agent = name, "autostart: {failure}");
-                } else {
-                    tracing::info!(agent = name, "autostart: {failure}");
-                }
+                tracing::info!(agent = name, "autostart: {failure}");
             }
             None if begun.path() == RestartPath::Autostart => {}
             failure => {
