@@ -7,6 +7,7 @@ use mcp_restart_protocol::request::{Credential, Request};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::{Value, json};
+use std::fmt::Debug;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Nothing here takes as long on a machine that works.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -378,6 +380,25 @@ pub(crate) fn marked(assignment: &str) -> Vec<u32> {
     pids.filter(has).collect()
 }
 
+/// Looks again until it is so, for what comes by itself and nobody tells of: a descriptor that is being closed, a
+/// process that is being reaped.
+pub(crate) fn look_until<T: Debug>(look: impl Fn() -> T, so: impl Fn(&T) -> bool) {
+    let begin = Instant::now();
+    loop {
+        let seen = look();
+        if so(&seen) {
+            return;
+        }
+        assert!(begin.elapsed() < LIMIT, "it stays {seen:?}");
+        thread::yield_now();
+    }
+}
+
+/// How many descriptors a process has open.
+pub(crate) fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
 /// Sends a signal to a process.
 #[expect(clippy::disallowed_methods, reason = "the tests kill what they watch")]
 pub(crate) fn signal(pid: u32, signal: Signal) {
@@ -399,7 +420,7 @@ fn pid_of(pid: u32) -> Pid {
 /// The lines that come from there.
 pub(crate) fn lines_of(source: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let lines = BufReader::new(source).lines().map_while(Result::ok);
         // It ends too when nobody wants to know any more.
         lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);

@@ -15,6 +15,8 @@ pub fn wait_for_removal(paths: &[impl AsRef<Path>]) -> io::Result<()> {
     }
     loop {
         match inotify.read_events() {
+            // Those with a name tell of what is in a folder.
+            Ok(events) if events.iter().all(|event| event.name.is_some()) => {}
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
