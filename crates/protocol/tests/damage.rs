@@ -8,22 +8,17 @@
     reason = "these are tests, helpers included: what they panic over is what they found"
 )]
 
-use bytes::BytesMut;
-use mcp_restart_protocol::answer::{Answer, ServerFrame};
-use mcp_restart_protocol::codec::{
-    CodecError, Decode, Encode, FRAME_MAX, Frames, from_bytes, take_frame, to_bytes,
-};
+mod laws;
+
+use laws::{are_values_or_errors, readers_agree};
+use mcp_restart_protocol::codec::FRAME_MAX;
 use mcp_restart_protocol::hello::{HELLO_LEN, Hello, Verb};
-use mcp_restart_protocol::request::{ClientFrame, Credential, Request};
-use mcp_restart_protocol::shim::{FromShim, ToShim};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
-use tokio_util::codec::Decoder;
 
 /// The bytes that the golden tests pin, one value each.
 static PINNED: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -105,28 +100,6 @@ fn damaged(value: Index, damages: &[Damage]) -> Vec<u8> {
     bytes
 }
 
-/// Whatever is taken for a value is one: written and read again it is the same.
-fn is_a_value_or_an_error<T: Encode + Decode<()> + Debug + PartialEq>(bytes: &[u8]) {
-    match from_bytes::<T>(bytes) {
-        Ok(value) => assert_eq!(from_bytes::<T>(&to_bytes(&value).unwrap()).unwrap(), value),
-        Err(error) => assert!(matches!(error, CodecError::Malformed(_)), "{error:?}"),
-    }
-}
-
-/// Both readers of frames take the same values out of a stream, and come to the same end.
-fn readers_agree<T: Encode + Decode<()> + Debug + PartialEq>(stream: &[u8]) {
-    let (mut plain, mut bytes) = (stream.to_vec(), BytesMut::from(stream));
-    let mut frames = Frames::<T, T>::default();
-    loop {
-        match (take_frame::<T>(&mut plain), frames.decode(&mut bytes)) {
-            (Ok(Some(one)), Ok(Some(other))) => assert_eq!(one, other),
-            (Ok(None), Ok(None)) => return,
-            (Err(one), Err(other)) => return assert_eq!(one.to_string(), other.to_string()),
-            (one, other) => panic!("{one:?} and {other:?}"),
-        }
-    }
-}
-
 proptest! {
     // More of them with PROPTEST_CASES; never fewer.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(2_000), ..ProptestConfig::default() })]
@@ -136,13 +109,7 @@ proptest! {
         value in any::<Index>(), damages in prop::collection::vec(damage(), 1..5),
     ) {
         let bytes = damaged(value, &damages);
-        is_a_value_or_an_error::<ClientFrame>(&bytes);
-        is_a_value_or_an_error::<Request>(&bytes);
-        is_a_value_or_an_error::<Credential>(&bytes);
-        is_a_value_or_an_error::<ServerFrame>(&bytes);
-        is_a_value_or_an_error::<Answer>(&bytes);
-        is_a_value_or_an_error::<ToShim>(&bytes);
-        is_a_value_or_an_error::<FromShim>(&bytes);
+        are_values_or_errors(&bytes);
     }
 
     #[test]
@@ -158,10 +125,7 @@ proptest! {
             stream.extend_from_slice(&length.to_le_bytes());
             stream.extend_from_slice(body);
         }
-        readers_agree::<ToShim>(&stream);
-        readers_agree::<FromShim>(&stream);
-        readers_agree::<Request>(&stream);
-        readers_agree::<ServerFrame>(&stream);
+        readers_agree(&stream);
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use crate::any_text::is_a_config_or_has_faults;
 use crate::{environment, from_text};
 use insta::assert_snapshot;
 use mcp_restart_config::{Environment, Secret};
@@ -198,22 +199,6 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-fn check(text: &str) -> Result<(), TestCaseError> {
-    match from_text(text) {
-        Ok(config) => {
-            mcp_restart_config::show::config(&config);
-        }
-        Err(error) => {
-            prop_assert!(!error.faults.is_empty());
-            let lines = text.matches('\n').count() + 1;
-            for fault in &error.faults {
-                prop_assert!(fault.line.is_none_or(|line| (1..=lines).contains(&line)), "{fault:?}");
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The strings, words and signs of a text.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
@@ -258,12 +243,12 @@ proptest! {
                 _ => drop(tokens.remove(at)),
             }
         }
-        check(&tokens.join("\n"))?;
+        is_a_config_or_has_faults(&tokens.join("\n"));
     }
 
     #[test]
     fn no_text_panics_the_loader_and_every_refusal_has_a_fault(text in any::<String>()) {
-        check(&text)?;
+        is_a_config_or_has_faults(&text);
     }
 
     #[test]
@@ -272,12 +257,12 @@ proptest! {
     ) {
         let to = (from + length).min(VALID.len());
         prop_assume!(VALID.is_char_boundary(from) && VALID.is_char_boundary(to));
-        check(&format!("{}{patch}{}", &VALID[..from], &VALID[to..]))?;
+        is_a_config_or_has_faults(&format!("{}{patch}{}", &VALID[..from], &VALID[to..]));
     }
 
     #[test]
     fn no_json_panics_the_loader(json in json()) {
-        check(&json.to_string())?;
-        check(&serde_json::json!({ "agents": [json] }).to_string())?;
+        is_a_config_or_has_faults(&json.to_string());
+        is_a_config_or_has_faults(&serde_json::json!({ "agents": [json] }).to_string());
     }
 }

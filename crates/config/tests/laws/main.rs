@@ -5,6 +5,7 @@
     reason = "these are tests, helpers included: what they panic over is what they found"
 )]
 
+mod any_text;
 mod editing;
 mod faults;
 mod reference;

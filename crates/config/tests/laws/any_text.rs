@@ -1,0 +1,26 @@
+//! What holds for every text that is taken for a config file. The property tests and the fuzz target ask it of theirs.
+
+use mcp_restart_config::{Agent, Environment, from_text, show};
+use std::path::Path;
+
+/// It is a configuration, which can be shown and written down, or has faults, each of which has a place in the text.
+pub(crate) fn is_a_config_or_has_faults(text: &str) {
+    let environment =
+        Environment { home: Some("/home/ada".into()), cwd: "/project".into(), ..Environment::default() };
+    match from_text(text, Path::new("/project/c.json"), &environment) {
+        Ok(config) => {
+            show::config(&config);
+            for agent in &config.agents {
+                let again = Agent::from_fields(agent.to_fields());
+                assert_eq!(again.as_ref(), Some(agent));
+            }
+        }
+        Err(error) => {
+            assert!(!error.faults.is_empty());
+            let lines = text.matches('\n').count() + 1;
+            for fault in &error.faults {
+                assert!(fault.line.is_none_or(|line| (1..=lines).contains(&line)), "{fault:?}");
+            }
+        }
+    }
+}
