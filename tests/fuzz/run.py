@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fuzzes the codec and the config loader with inputs that coverage guides: libFuzzer, and a compiler that counts.
+"""Fuzzes the codec, the config loader and the guard with inputs that coverage guides: libFuzzer, and a compiler that counts.
 
     python3 tests/fuzz/run.py                  a short search, the same one each time
     python3 tests/fuzz/run.py --seconds 600    another search of so long for each target
@@ -28,10 +28,8 @@ COUNTING = [
     "-Cpasses=sancov-module",
     *(f"-Cllvm-args=-sanitizer-coverage-{what}" for what in ["level=4", "inline-8bit-counters", "pc-table", "trace-compares"]),
 ]
-# The same compiler and the same code search the same, in some seconds.
-BRIEFLY = ["-seed=2026", "-runs=300000"]
-# What is planted is found by then many times over, and the search ends with it.
-AT_LENGTH = ["-seed=2026", "-runs=10000000"]
+# How many inputs are tried in some seconds; the fault that is planted is found by then many times over.
+BRIEFLY = {"planted": 10_000_000, "codec": 300_000, "config": 300_000, "guard": 20_000}
 # Allocating what a lying length says ends the target.
 MEMORY = 2 << 30
 
@@ -40,17 +38,13 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--seconds", type=int, help="how long each target is searched; without it, briefly")
     seconds = arguments.parse_args().seconds
-    extent = [f"-max_total_time={seconds}"] if seconds else BRIEFLY
     programs = build()
     with tempfile.TemporaryDirectory() as scratch:
-        if search(programs / "planted", [], AT_LENGTH, Path(scratch), Path(scratch)).returncode == 0:
+        if search(programs / "planted", [], None, Path(scratch)).returncode == 0:
             print("no search finds the fault that was planted", file=sys.stderr)
             return 1
-        seeds = {"codec": codec_seeds(), "config": config_seeds()}
-        held = []
-        for name, given in seeds.items():
-            corpus = TARGET / "corpus" / name if seconds else Path(scratch) / name
-            held.append(told(search(programs / name, given, extent, corpus, TARGET / "faults" / name)))
+    seeds = {"codec": codec_seeds(), "config": config_seeds(), "guard": guard_seeds()}
+    held = [told(search(programs / name, seeds[name], seconds, TARGET / "faults" / name)) for name in seeds]
     return 0 if all(held) else 1
 
 
@@ -79,24 +73,34 @@ def config_seeds() -> list[bytes]:
     return [block.encode() for block in blocks]
 
 
+def guard_seeds() -> list[bytes]:
+    """The commands that the guard's own tests are about."""
+    strings = re.findall(r'"((?:[^"\\\n]|\\.)+)"', (ROOT / "crates/ctl/src/guard/tests.rs").read_text())
+    assert len(strings) > 100, "the guard's tests are elsewhere"
+    return [string.replace('\\"', '"').replace("\\n", "\n").replace("\\\\", "\\").encode() for string in strings]
+
+
 def dictionary(seeds: list[bytes]) -> str:
-    """The strings of the seeds. Without the address sanitizer nobody tells libFuzzer what strings are compared with."""
-    words = sorted({word for seed in seeds for word in re.findall(rb'"[\w./~{}-]{2,30}"', seed)})
+    """The words of the seeds that are text. Without the address sanitizer nobody tells libFuzzer what strings are compared with."""
+    texts = [seed for seed in seeds if all(byte >= 32 or byte == 10 for byte in seed)]
+    words = sorted({word for text in texts for word in re.findall(rb'"[\w./~{}-]{2,30}"|[\w.-]{2,30}', text)})
     escaped = ["".join(f"\\x{byte:02x}" for byte in word) for word in words]
     return "".join(f'"{word}"\n' for word in escaped)
 
 
-def search(program: Path, seeds: list[bytes], extent: list[str], corpus: Path, faults: Path) -> subprocess.CompletedProcess:
-    """Looks for inputs that break the law and puts them into `faults`, what covers more into `corpus`."""
-    for folder in [corpus, faults]:
-        folder.mkdir(parents=True, exist_ok=True)
+def search(program: Path, seeds: list[bytes], seconds: int | None, faults: Path) -> subprocess.CompletedProcess:
+    """Looks for inputs that break the law; they are put into `faults`."""
     with tempfile.TemporaryDirectory() as scratch:
+        corpus = TARGET / "corpus" / program.name if seconds else Path(scratch) / "corpus"
         given = Path(scratch) / "seeds"
-        given.mkdir()
+        for folder in [faults, corpus, given]:
+            folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):
             (given / f"{number:04}").write_bytes(seed)
         words = Path(scratch) / "words"
         words.write_text(dictionary(seeds) or "# none\n")
+        # The same compiler and the same code search the same when it is brief.
+        extent = [f"-max_total_time={seconds}"] if seconds else ["-seed=2026", f"-runs={BRIEFLY[program.name]}"]
         options = ["-timeout=10", "-rss_limit_mb=0", f"-artifact_prefix={faults}/", f"-dict={words}"]
         return subprocess.run(
             [program, *extent, *options, corpus, given],

@@ -8,7 +8,7 @@ use super::targets::{self, Operand, Source, Template};
 use super::wrappers::{self, Wrapped};
 use mcp_restart_protocol::answer::Owner;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Why a text may not be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,35 +20,37 @@ pub(crate) struct Refusal {
 /// How deep scripts may be nested in scripts before the rest is taken for a kill of everything.
 const DEPTH_MAX: usize = 8;
 
-/// How many bytes the values of variables may come to, all in all; what is more is taken as not known.
-const EXPANDED_MAX: usize = 16 << 20;
+/// How many bytes may be made of the text, all in all: values of variables, files, scripts, and aims, each time that they are
+/// used. A value beyond is not known, and a script or an aim beyond is taken for a kill of everything.
+const MADE_MAX: usize = 16 << 20;
+
+/// What a script or an aim takes of them beside its length.
+const EACH: usize = 1 << 10;
 
 /// Whether a text would hit what is protected.
 pub(crate) fn judge(text: &str, protected: &Protected) -> Option<Refusal> {
     let mut judge = Judge {
         protected,
         variables: HashMap::new(),
-        left_to_expand: Cell::new(EXPANDED_MAX),
+        left_to_make: Cell::new(MADE_MAX),
         aliases: HashMap::new(),
         functions: HashSet::new(),
         written: HashMap::new(),
-        values: Vec::new(),
-        kills: Vec::new(),
-        finds: Vec::new(),
-        templates: Vec::new(),
+        values: BTreeSet::new(),
+        kills: BTreeSet::new(),
+        finds: BTreeSet::new(),
+        templates: BTreeSet::new(),
     };
     judge.script(&shell::parse(text), 0, false);
-    let mut hits = judge.hits();
-    hits.sort();
-    hits.dedup();
-    (!hits.is_empty()).then_some(Refusal { hits })
+    let hits = judge.hits();
+    (!hits.is_empty()).then(|| Refusal { hits: hits.into_iter().collect() })
 }
 
 struct Judge<'a> {
     protected: &'a Protected,
     /// What was assigned in the text itself.
     variables: HashMap<String, Operand>,
-    left_to_expand: Cell<usize>,
+    left_to_make: Cell<usize>,
     /// What stands for these words.
     aliases: HashMap<String, String>,
     /// The functions that the text defines.
@@ -56,12 +58,12 @@ struct Judge<'a> {
     /// The files that the text writes, as far as it is known what.
     written: HashMap<String, String>,
     /// Words by which a kill may come whose aim is not known where it stands: of loops, calls of functions, and what is read.
-    values: Vec<String>,
-    kills: Vec<Owner>,
+    values: BTreeSet<String>,
+    kills: BTreeSet<Owner>,
     /// Whose numbers are looked up, and may be those that are killed.
-    finds: Vec<Owner>,
+    finds: BTreeSet<Owner>,
     /// The aims of kills that are not known where these stand.
-    templates: Vec<Template>,
+    templates: BTreeSet<Template>,
 }
 
 /// What came out of the commands of a pipeline so far.
@@ -82,15 +84,19 @@ struct Flow {
 }
 
 impl Judge<'_> {
-    fn hits(self) -> Vec<Owner> {
-        let Self { protected, values, mut kills, finds, templates, .. } = self;
-        if templates.contains(&Template::Numbers) {
-            kills.extend(finds);
+    fn hits(mut self) -> BTreeSet<Owner> {
+        if self.templates.contains(&Template::Numbers) {
+            self.kills.append(&mut self.finds);
         }
-        for value in &values {
-            kills.extend(templates.iter().flat_map(|template| template.hits(value, protected)));
+        for value in &self.values {
+            for template in &self.templates {
+                if !self.makes(value.len() + EACH) {
+                    return self.protected.everything().into_iter().collect();
+                }
+                self.kills.extend(template.hits(value, self.protected));
+            }
         }
-        kills
+        self.kills
     }
 
     /// `captured`: what it prints is used by what stands around it.
@@ -136,7 +142,7 @@ impl Judge<'_> {
     /// What a command makes of the processes that were listed before it.
     fn follow(&mut self, program: &str, operands: &[Operand], flow: &mut Flow) {
         if wrappers::reads_script(program) && flow.writes_kills {
-            self.templates.push(Template::Numbers);
+            self.templates.insert(Template::Numbers);
         }
         if flow.lists_processes
             && let Some(through) = targets::filter(program, operands, self.protected)
@@ -153,7 +159,7 @@ impl Judge<'_> {
         if flow.lists() && operands.iter().any(|operand| operand.text.contains("kill")) {
             flow.writes_kills = true;
             if operands.iter().any(|operand| operand.text.contains("system")) {
-                self.templates.push(Template::Numbers);
+                self.templates.insert(Template::Numbers);
                 flow.is_used = true;
             }
         }
@@ -185,6 +191,10 @@ impl Judge<'_> {
 
     /// A text that is run as a script of the shell.
     fn text(&mut self, text: &str, depth: usize) {
+        if !self.makes(text.len() + EACH) {
+            self.kills.extend(self.protected.everything());
+            return;
+        }
         self.script(&shell::parse(text), depth + 1, false);
     }
 
@@ -430,11 +440,7 @@ impl Judge<'_> {
 
     fn variable(&self, name: &str, or: &Word) -> Operand {
         if let Some(value) = self.variables.get(name) {
-            let Some(left) = self.left_to_expand.get().checked_sub(value.text.len()) else {
-                return Operand::unknown();
-            };
-            self.left_to_expand.set(left);
-            return value.clone();
+            return if self.makes(value.text.len()) { value.clone() } else { Operand::unknown() };
         }
         // The parent of an agent's shell is the agent.
         if let Some(agent) = (name == "PPID").then(|| self.protected.own_process()).flatten() {
@@ -452,6 +458,13 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether so many bytes more may be made.
+    fn makes(&self, bytes: usize) -> bool {
+        let left = self.left_to_make.get().checked_sub(bytes);
+        self.left_to_make.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
     /// What is known to be printed by one pipeline.
     fn printed(&self, pipelines: &[Pipeline]) -> Option<String> {
         let [pipeline] = pipelines else { return None };
@@ -463,9 +476,10 @@ impl Judge<'_> {
             let input = command.input.first().map(|word| self.operand(word)).filter(Operand::is_known);
             let input = input.map(|operand| operand.text).or(text);
             let written = match operands.as_slice() {
-                [file] if program.text == "cat" => self.written.get(plain_path(&file.text)).cloned(),
+                [file] if program.text == "cat" => self.written.get(plain_path(&file.text)),
                 _ => None,
             };
+            let written = written.filter(|written| self.makes(written.len())).cloned();
             text = Some(written.or_else(|| printed::by(&program.text, &operands, input.as_deref()))?);
         }
         text.map(|text| text.trim_end_matches('\n').to_owned())

@@ -32,7 +32,7 @@ pub(crate) struct Process {
 }
 
 /// How a pattern is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Pattern {
     /// Against the whole command line.
     pub(crate) full: bool,

@@ -16,7 +16,7 @@ pub(crate) struct Aim {
 }
 
 /// Whom a command signals, with a [`HOLE`] where values go that are known elsewhere in the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Template {
     /// Processes by their numbers.
     Numbers,

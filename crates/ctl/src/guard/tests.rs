@@ -348,6 +348,14 @@ fn a_text_that_grows_without_end_is_judged_all_the_same() {
     let nested = format!("a='eval \"$a$a\"'; {}", "eval $a; ".repeat(20));
     judge(&nested, &protected());
     assert!(judge(&"bash -c '".repeat(100), &protected()).is_none());
+    let runs_itself = format!("echo '{}' > x; sh x", "sh x; ".repeat(20));
+    judge(&runs_itself, &protected());
+    let doubles = format!("echo x > x; {}", "echo $(cat x) $(cat x) > x; ".repeat(100));
+    judge(&doubles, &protected());
+    let names: Vec<_> = (0..2_000).map(|number| format!("x{number}")).collect();
+    let kills: Vec<_> = names.iter().map(|name| format!("pkill -f $w{name}")).collect();
+    let crossed = format!("for w in {}; do {}; done", names.join(" "), kills.join("; "));
+    judge(&crossed, &protected());
 }
 
 proptest! {
