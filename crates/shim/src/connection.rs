@@ -30,6 +30,8 @@ pub(crate) struct Connection {
     viewer: Option<Viewer>,
     /// Set when nothing more is to be read: it is closed once the outbox is empty.
     leaving: bool,
+    /// Nobody reads what is sent any more. What was said before that is still read.
+    unheard: bool,
     broken: bool,
 }
 
@@ -64,6 +66,7 @@ impl Connection {
             outbox: VecDeque::new(),
             viewer: None,
             leaving: false,
+            unheard: false,
             broken: false,
         };
         connection.push(&ShimHello::OURS.to_bytes());
@@ -133,12 +136,12 @@ impl Connection {
 
     /// Writes what there is room for.
     pub(crate) fn flush(&mut self) {
-        while !self.outbox.is_empty() && !self.broken {
+        while !self.outbox.is_empty() && !self.broken && !self.unheard {
             let (next, _) = self.outbox.as_slices();
             match self.stream.write(next) {
                 Ok(written) => drop(self.outbox.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => self.broken = !is_temporary(&error),
+                Err(error) => self.unheard = !is_temporary(&error),
             }
         }
         self.outbox = VecDeque::new();
@@ -236,4 +239,26 @@ impl Connection {
 
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Shutdown;
+
+    #[test]
+    fn what_was_said_before_somebody_left_is_heard() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::accepted(1, ours).unwrap();
+        theirs.shutdown(Shutdown::Read).unwrap();
+        theirs.write_all(&ShimHello::OURS.to_bytes()).unwrap();
+        theirs.write_all(&to_frame(&ToShim::Acknowledge).unwrap()).unwrap();
+        connection.send(&FromShim::Refused { reason: "nobody reads this".to_owned() });
+        drop(theirs);
+        assert!(!connection.is_over() && !connection.has_output());
+        let mut buffer = [0; 256];
+        assert_eq!(connection.receive(&mut buffer), [ToShim::Acknowledge]);
+        assert_eq!(connection.receive(&mut buffer), []);
+        assert!(connection.is_over());
+    }
 }

@@ -158,8 +158,22 @@ async fn acknowledge_known(store: &Store, shim: &mut Reached) -> bool {
     let known = facts.exit.is_some()
         && record.is_some_and(|record| is_known(record, facts.generation, facts.started_at));
     match &mut shim.link {
-        Some(link) if known => link.send(ToShim::Acknowledge).await.is_ok(),
+        Some(link) if known => timeout(DESCRIBE_LIMIT_IF_KNOWN, let_go(link)).await.unwrap_or(false),
         _ => false,
+    }
+}
+
+/// Whether the shim takes the acknowledgement and ends: until then no other can be started for its agent.
+async fn let_go(link: &mut Link) -> bool {
+    if link.send(ToShim::Acknowledge).await.is_err() {
+        return false;
+    }
+    loop {
+        match link.next().await {
+            None => return true,
+            Some(FromShim::Refused { .. }) => return false,
+            Some(_) => {}
+        }
     }
 }
 
