@@ -369,7 +369,8 @@ pub(crate) fn new_mark() -> String {
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The processes, zombies aside, that have this assignment in their environment.
+/// The processes, zombies aside, that have this assignment in their environment. One that is about to become another program
+/// shows none for a moment.
 pub(crate) fn marked(assignment: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -80,6 +80,29 @@ fn value_in<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one process, without any of this crate's ways to start it"
+    )]
+    fn a_process_is_known_also_in_the_middle_of_its_exec() {
+        let script = r#"[ "$1" = 0 ] || exec sh -c "$0" "$0" $(($1 - 1)); read end"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, script, "500"]).stdin(Stdio::piped());
+        command.env("MCP_RESTART_SOCKET", "/s/sock").env("MCP_RESTART_AGENT", "a");
+        let mut child = command.env("MCP_RESTART_GENERATION", "1").spawn().unwrap();
+        let lost = Lost { socket: "/s/sock", agent: "a", generation: 1 };
+        let program = || fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+        while !program().ends_with(b"\x000\0") {
+            assert!(lost.owns(child.id()));
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
 
     #[test]
     fn only_the_same_agent_of_the_same_state_dir_and_no_later_generation_is_meant() {

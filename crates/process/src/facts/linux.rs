@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::ptr;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 pub(crate) use super::elf::loader;
@@ -158,7 +159,36 @@ pub(crate) fn effective_owner(pid: u32) -> Option<u32> {
 /// The variables of a process, each with a zero at its end. The kernel shows none of another user's process,
 /// nor of a zombie.
 pub(crate) fn environment(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok()
+    // In the middle of its exec a process shows neither variables nor arguments, for a part of a millisecond, and is asked
+    // again. The arguments come first, so that one that shows only them may still be about to show the others.
+    const TRIES: usize = 1000;
+    const TRIES_WITH_ARGUMENTS: usize = 5;
+    let (mut tries, mut with_arguments) = (0, 0);
+    loop {
+        let environment = read_environment(pid).ok()?;
+        // What has no program is a zombie, or the kernel's own.
+        let is_sure = !environment.is_empty() || fs::read_link(format!("/proc/{pid}/exe")).is_err();
+        if is_sure || tries == TRIES || with_arguments == TRIES_WITH_ARGUMENTS {
+            return Some(environment);
+        }
+        tries += 1;
+        let arguments = fs::read(format!("/proc/{pid}/cmdline"));
+        with_arguments += usize::from(arguments.is_ok_and(|arguments| !arguments.is_empty()));
+        thread::yield_now();
+    }
+}
+
+fn read_environment(pid: u32) -> io::Result<Vec<u8>> {
+    // What one call reads is of one program; in the middle of a second one there may be another, and nothing to read.
+    const USUAL_MAX: usize = 256 * 1024;
+    let mut file = File::open(format!("/proc/{pid}/environ"))?;
+    let mut environment = vec![0; USUAL_MAX];
+    let read = file.read(&mut environment)?;
+    environment.truncate(read);
+    if read == USUAL_MAX {
+        file.read_to_end(&mut environment)?;
+    }
+    Ok(environment)
 }
 
 /// Files of /proc that fit are read whole by one call.
