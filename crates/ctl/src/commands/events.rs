@@ -1,7 +1,7 @@
 //! `events`: what was asked for, what became of it, and what happened unasked. Reads the file itself; no daemon is needed.
 
 use crate::commands::follow::{Piece, Snapshot, WholeLines};
-use crate::commands::logs::LOOK;
+use crate::commands::logs::before_another_look;
 use crate::context::Context;
 use crate::problem::{Exit, Problem};
 use crate::render;
@@ -62,7 +62,7 @@ pub(crate) async fn events(context: &Context, options: Options) -> Result<(), Pr
                 Piece::Gap => screen.warning("events may be missing here"),
             }
         }
-        tokio::time::sleep(LOOK).await;
+        before_another_look().await?;
     }
 }
 

@@ -6,12 +6,14 @@ use crate::problem::{Exit, Problem};
 use mcp_restart_config::lookup;
 use mcp_restart_protocol::plain;
 use mcp_restart_protocol::shim::START_MARKER;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often a followed file is looked at.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How many lines are shown if nobody says what to begin with.
 const LINES: usize = 100;
@@ -57,8 +59,20 @@ pub(crate) async fn logs(context: &Context, name: &str, options: Options) -> Res
                 ),
             }
         }
-        tokio::time::sleep(LOOK).await;
+        before_another_look().await?;
     }
+}
+
+/// Lets some time pass for a command that follows a file, unless nobody reads what it shows any more: as long as there is
+/// nothing to write it would not hear of that.
+pub(crate) async fn before_another_look() -> Result<(), Problem> {
+    tokio::time::sleep(LOOK).await;
+    let output = io::stdout();
+    let mut watched = [PollFd::new(&output, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let is_unread = poll(&mut watched, Some(&now)).is_ok()
+        && watched.iter().any(|output| output.revents().intersects(PollFlags::ERR | PollFlags::HUP));
+    if is_unread { Err(Problem::of_output(&io::ErrorKind::BrokenPipe.into())) } else { Ok(()) }
 }
 
 /// The daemon knows where the log is; where none answers, the config says it.
