@@ -2,8 +2,7 @@
 //! one finishes what was begun.
 
 use crate::support::{
-    Daemon, LIMIT, Stack, block_on, look_until, marked, new_mark, parent_of, patient, signal, sleeper,
-    wait_until_gone,
+    Daemon, LIMIT, Stack, block_on, marked, new_mark, parent_of, patient, signal, sleeper, wait_until_gone,
 };
 use mcp_restart_protocol::agent::{AgentState, AgentView, ExitReason};
 use mcp_restart_protocol::answer::{Answer, RestartAnswer};
@@ -98,8 +97,7 @@ impl Walk {
     /// What has to hold whatever happened: one process, known for what it is.
     fn check_alone(&self, view: &AgentView) {
         assert_eq!(view.state, AgentState::Running);
-        let mark = format!("MARK={}", self.mark);
-        look_until(|| marked(&mark), |found| *found == [view.pid.unwrap()]);
+        assert_eq!(marked(&format!("MARK={}", self.mark)), [view.pid.unwrap()]);
         assert!(view.started_at.is_some());
     }
 }

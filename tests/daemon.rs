@@ -72,7 +72,7 @@ fn a_daemon_that_is_killed_takes_no_agent_with_it_and_the_next_one_has_them_all(
     stack.kill_daemon();
     stack.ctl(&["up"]).ok();
     assert_eq!(identities(), before);
-    look_until(|| marked(&format!("MARK={mark}")).len(), |count| *count == names.len());
+    assert_eq!(marked(&format!("MARK={mark}")).len(), names.len());
     assert_eq!(stack.json(&["restart", "a"])["previous"]["pid"], json!(before[0].1));
     stack.ctl(&["stop", "--all"]).ok();
     assert_eq!(marked(&format!("MARK={mark}")), [0; 0]);

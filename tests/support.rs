@@ -369,16 +369,30 @@ pub(crate) fn new_mark() -> String {
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The processes, zombies aside, that have this assignment in their environment. One that is about to become another program
-/// shows none for a moment.
+/// The processes, zombies aside, that have this assignment in their environment.
 pub(crate) fn marked(assignment: &str) -> Vec<u32> {
     let has = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == assignment.as_bytes())
+        environment(*pid).split(|byte| *byte == 0).any(|variable| variable == assignment.as_bytes())
     };
     let pids =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(has).collect()
+}
+
+/// What a process was started with, read by one call, since another may be about another program. In the middle of its exec
+/// it shows none for a part of a millisecond; a zombie, which has no program, never does.
+fn environment(pid: u32) -> Vec<u8> {
+    let mut buffer = vec![0; 256 * 1024];
+    for _ in 0..200 {
+        let file = fs::File::open(format!("/proc/{pid}/environ"));
+        let read = file.and_then(|mut file| file.read(&mut buffer)).unwrap_or(0);
+        if read > 0 || fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+            buffer.truncate(read);
+            return buffer;
+        }
+        thread::yield_now();
+    }
+    Vec::new()
 }
 
 /// Looks again until it is so, for what comes by itself and nobody tells of: a descriptor that is being closed, a

@@ -118,10 +118,8 @@ fn what_an_agent_may_keep_outlives_it_is_told_in_its_log_and_is_in_no_restarts_w
         writeln!(go).unwrap();
         let view = stack.wait_for(name, |view| view.state == AgentState::Exited);
         assert_eq!(view.last_exit.unwrap().leftovers, leftovers, "{name}");
-        let own = format!("MARK={mark}");
-        look_until(|| marked(&own).len(), |count| *count == kept);
-        let alive = marked(&own);
-        assert_eq!(alive.iter().filter(|pid| is_keeper(pid)).count(), 1);
+        let alive = marked(&format!("MARK={mark}"));
+        assert_eq!((alive.len(), alive.iter().filter(|pid| is_keeper(pid)).count()), (kept, 1));
         let log = stack.ctl(&["logs", name]).ok().stdout;
         let told = log.lines().filter(|line| line.contains("left alone, as keepChildren says: "));
         assert!(

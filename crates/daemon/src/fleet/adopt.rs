@@ -63,11 +63,13 @@ pub(super) async fn adopt(members: &mut Members, store: &mut Store) -> Adopted {
     };
     // At the same time: one that says nothing holds nobody up.
     let state_dir = members.state_dir().to_owned();
-    let reached = join_all(found.into_iter().map(|shim| reach(&state_dir, shim))).await;
-    for mut shim in reached {
-        if acknowledge_known(store, &mut shim).await {
-            continue;
-        }
+    let known: &Store = store;
+    let reached = join_all(found.into_iter().map(async |shim| {
+        let mut shim = reach(&state_dir, shim).await;
+        (!acknowledge_known(known, &mut shim).await).then_some(shim)
+    }))
+    .await;
+    for mut shim in reached.into_iter().flatten() {
         let facts = shim.facts.take();
         match (&shim.lock, facts) {
             (Err(error), _) => adopted.told.push(trouble(format!(
